@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,77 +11,139 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance, KfacModule
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
-from ppsolve.models.kfac.work import (
-    FACTORS,
-    Place,
-    lower_iteration,
-    modules_by_stage,
-    places,
-    saved_bytes,
-    sync_devices,
-    work_time,
-)
-from ppsolve.models.pipeline.instance import MAX_OPS
-from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND, STEP_KIND
+from ppsolve.models.pipeline.instance import MAX_OPS, PipelineInstance
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND, lower_pipeline
+
+Place = tuple[int, int]
+"""A stage and a device that holds it."""
+
+FACTORS = ("A", "B")
+
+_TIME_FIELDS = {"cov": "curvature", "sync": "sync", "inv": "inverse"}
+_SAVED_FIELDS = {"A": "input_bytes", "B": "error_bytes"}
 
 
-@dataclass(frozen=True, eq=False)
-class LoweredCycle:
-    """A lowered refresh cycle, and its ops by iteration.
+def places(pipeline: PipelineInstance) -> list[Place]:
+    """Return every stage with each device that holds it, sorted."""
+    return sorted(
+        {place for devices in pipeline.stage_devices_of_pipes() for place in enumerate(devices)}
+    )
 
-    n ops of one iteration of the pipeline, N iterations.
+
+def modules_by_stage(instance: KfacInstance) -> dict[int, list[KfacModule]]:
+    """Return the modules of each stage in the order of the instance; a stage may have none."""
+    found: dict[int, list[KfacModule]] = defaultdict(list)
+    for module in instance.modules or ():
+        found[module.stage].append(module)
+    return found
+
+
+def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
+    """Return the devices that meet in a module's syncs: its replicas and the holders of its stage.
 
     Parameters
     ----------
-    problem : Problem
-        The whole cycle.
-    iteration : Problem
-        One iteration of the pipeline without K-FAC work, at the same scale.
-    op_of : int64[N, n]
-        Op of the cycle for each op of the iteration.
-    preconditions : dict of (stage, device) to int64[N, modules]
-        Preconditions of the stage's modules on that device, in the order of the instance.
-    steps : dict of (stage, device) to int64[N - 1]
-        Zero-length ops between two iterations.
+    module : KfacModule
+    holders : iterable of int
+        Devices that hold its stage.
+
+    Returns
+    -------
+    tuple of int
+        Devices, ascending.
     """
-
-    problem: Problem
-    iteration: Problem
-    op_of: IntArray
-    preconditions: dict[Place, IntArray]
-    steps: dict[Place, IntArray]
+    return tuple(sorted({*holders, *(module.replicas or ())}))
 
 
-def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
-    """Lower a refresh cycle of a described pipeline to the problem that solvers work on.
+def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
+    """Return the time of a module's curvature (per micro-batch), sync or inversion.
+
+    Parameters
+    ----------
+    module : KfacModule
+    kind : str
+        ``cov``, ``sync`` or ``inv``.
+    factor : str
+        ``A`` or ``B``.
+
+    Returns
+    -------
+    Fraction
+        Time in the instance's unit.
+    """
+    return Fraction(getattr(module, f"{_TIME_FIELDS[kind]}_{factor.lower()}"))
+
+
+def saved_bytes(module: KfacModule, factor: str) -> Fraction:
+    """Return the memory that a module holds per micro-batch until its curvature is done.
+
+    Parameters
+    ----------
+    module : KfacModule
+    factor : str
+        ``A`` (saved inputs) or ``B`` (saved errors).
+
+    Returns
+    -------
+    Fraction
+        Amount in the instance's unit of memory.
+    """
+    return Fraction(getattr(module, _SAVED_FIELDS[factor]))
+
+
+def lower_iteration(instance: KfacInstance, *, exact: bool = False) -> Problem:
+    """Lower one iteration of the pipeline alone, at the scale of the whole instance.
 
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline and modules.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
     Problem
-        The cycle, in ticks; `lay_out_cycle` also tells which op is which.
+        One iteration in ticks.
 
     Raises
     ------
     InputError
-        The times have no common tick and `exact` is true, or there are too many ops.
+        The times have no common tick within the limit and `exact` is true.
     """
-    return lay_out_cycle(instance, exact=exact).problem
+    assert instance.pipeline is not None
+    return lower_pipeline(instance.pipeline, exact=exact, extra_times=_times(instance))
 
 
-def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> LoweredCycle:
-    """Lower `cycle_length` iterations of the pipeline and the K-FAC work of one refresh.
+def _times(instance: KfacInstance) -> Iterator[Fraction]:
+    for module in instance.modules or ():
+        yield Fraction(module.precondition)
+        for factor in FACTORS:
+            for kind in _TIME_FIELDS:
+                yield work_time(module, kind, factor)
+
+
+def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
+    """Return the problem of a `LoweredCycle`.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+    exact : bool
+
+    Returns
+    -------
+    Problem
+    """
+    return LoweredCycle(instance, exact=exact).problem
+
+
+class LoweredCycle:
+    """`cycle_length` iterations of the pipeline and the K-FAC work of one refresh, lowered.
 
     Curvature comes from the micro-batches of iteration 0 only. A stage begins an iteration on a
     device once it has finished the one before there: its weight gradients, all-reduce,
-    preconditions and optimizer. The makespan is minimised.
+    preconditions and optimizer. The makespan is minimised. n ops of one iteration, N iterations.
 
     Parameters
     ----------
@@ -91,21 +152,13 @@ def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> LoweredCycl
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
-    Returns
-    -------
-    LoweredCycle
-        The problem in ticks, and its ops by iteration, stage and device.
-
     Raises
     ------
     InputError
         The times have no common tick and `exact` is true, or there are too many ops.
     """
-    return _CycleLowering(instance, exact=exact).run()
 
-
-class _CycleLowering:
-    def __init__(self, instance: KfacInstance, *, exact: bool) -> None:
+    def __init__(self, instance: KfacInstance, *, exact: bool = False) -> None:
         assert instance.pipeline is not None
         assert instance.modules is not None
         self.instance = instance
@@ -126,12 +179,30 @@ class _CycleLowering:
         self.optimizers = self.iteration.by_place(OPTIMIZER_KIND)
         reductions = self.iteration.by_place(ALLREDUCE_KIND)
         self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        # Op of the cycle for each op of the iteration, int64[N, n].
         self.op_of = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
         self.curvature: dict[str, IntArray] = {}
-        self.inversions: dict[int, IntArray] = {}
+        # Of each stage and device: int64[N, modules], and int64[N - 1] between two iterations.
         self.preconditions: dict[Place, IntArray] = {}
         self.steps: dict[Place, IntArray] = {}
         self.names: dict[int, str] = {}
+        self._add_resources()
+        self._repeat_pipeline()
+        for stage in range(self.pipeline.num_stages):
+            self._end_iterations(stage)
+        for factor in FACTORS:
+            self._add_curvature(factor)
+        for number, module in enumerate(self.modules):
+            self._add_refresh(number, module)
+        self.problem = self.builder.build(
+            name=self.instance.name,
+            scale=self.scale,
+            objective=Objective.MAKESPAN,
+            span_resources=self.iteration.span_resources.tolist(),
+            pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
+            families=self._families(),
+            explicit_names=self.names,
+        )
 
     def _refuse_too_many_ops(self) -> None:
         of_iteration = self.pipeline.num_stages * self.pipeline.num_microbatches * 3
@@ -143,28 +214,7 @@ class _CycleLowering:
                 field="refresh_interval",
             )
 
-    def run(self) -> LoweredCycle:
-        self._add_resources()
-        self._repeat_pipeline()
-        for stage in range(self.pipeline.num_stages):
-            self._end_iterations(stage)
-        for factor in FACTORS:
-            self._add_curvature(factor)
-        for number, module in enumerate(self.modules):
-            self._add_refresh(number, module)
-        problem = self.builder.build(
-            name=self.instance.name,
-            scale=self.scale,
-            objective=Objective.MAKESPAN,
-            span_resources=self.iteration.span_resources.tolist(),
-            pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
-            families=self._families(),
-            explicit_names=self.names,
-        )
-        return LoweredCycle(problem, self.iteration, self.op_of, self.preconditions, self.steps)
-
     def _add_resources(self) -> None:
-        """Add the resources of the pipeline, and the comm streams that syncs need."""
         names = {name: self.builder.add_resource(name) for name in self.iteration.resource_names}
         self.compute = self.iteration.span_resources
         devices = {
@@ -204,11 +254,9 @@ class _CycleLowering:
             self.names.update(zip(op_of[k].tolist(), ends, strict=True))
 
     def _grid(self, kind: str, alternative: str = "") -> IntArray:
-        """Return the ops of an iteration of that kind, or of the alternative if there is none."""
         return self.iteration.grid(kind if kind in self.iteration.kinds else alternative)
 
     def _end_iterations(self, stage: int) -> None:
-        """Add a stage's preconditions and the zero-length ops that begin its next iteration."""
         modules = self.modules_of[stage]
         for device in self.holders[stage]:
             last = ready = self._gradient(stage, device)
@@ -223,7 +271,7 @@ class _CycleLowering:
                 self._add_steps(stage, device, last)
 
     def _gradient(self, stage: int, device: int) -> IntArray:
-        """Return the last ops of a stage's gradient on a device, int64[N, ...]."""
+        # int64[N, ...]
         if stage in self.reduction_of:
             return self.op_of[:, self.reduction_of[stage]]
         own = self.devices[stage] == device
@@ -243,8 +291,7 @@ class _CycleLowering:
         )
         at = self._at(stage, device)
         for (k, x), op in np.ndenumerate(ops):
-            name = f"{PRECONDITION_KIND}{stage}:{modules[x].name}{at}@{k}"
-            self.names[int(op)] = name
+            self.names[int(op)] = f"{PRECONDITION_KIND}{stage}:{modules[x].name}{at}@{k}"
         self.preconditions[stage, device] = ops
         return ops
 
@@ -267,7 +314,7 @@ class _CycleLowering:
         self.steps[stage, device] = steps
 
     def _add_curvature(self, factor: str) -> None:
-        """Add the curvature of every module and micro-batch, int64[modules, m]."""
+        # int64[modules, m]
         stages = np.array([module.stage for module in self.modules], dtype=np.int64)
         ticks = [self.scale.ticks(work_time(module, "cov", factor)) for module in self.modules]
         kind = KIND_OF["cov", factor]
@@ -287,12 +334,10 @@ class _CycleLowering:
         self.curvature[factor] = ops
 
     def _data(self, factor: str) -> IntArray:
-        """Return the ops of iteration 0 whose output a factor's curvature reads, int64[S, m]."""
         found: IntArray = self.op_of[0][self.data[factor]]
         return found
 
     def _add_refresh(self, number: int, module: KfacModule) -> None:
-        """Add the syncs and inversions of a module."""
         for factor in FACTORS:
             gate = self.curvature[factor][number]
             if work_time(module, "sync", factor) > 0:
@@ -307,7 +352,6 @@ class _CycleLowering:
                 self.builder.add_precedences(inversions, users)
 
     def _preconditions_of(self, module: KfacModule, device: int) -> IntArray:
-        """Return the preconditions of one module on a device, int64[N]."""
         place = [other.name for other in self.modules_of[module.stage]].index(module.name)
         return self.preconditions[module.stage, device][:, place]
 
@@ -341,7 +385,7 @@ class _CycleLowering:
         return ops
 
     def _families(self) -> list[IntArray]:
-        """Return alike micro-batches: with their curvature in iteration 0, plain in the others."""
+        # With their curvature in iteration 0, plain in the others.
         found = []
         for family in self.iteration.families:
             members = self.iteration.microbatch[family[:, 0]]
@@ -351,55 +395,53 @@ class _CycleLowering:
         return found + [row[family] for row in later for family in self.iteration.families]
 
     def _pool(self, device: int, pool: Pool) -> Pool:
-        """Repeat a pool of the pipeline; saved inputs and errors come on top in iteration 0."""
-        acquired: dict[int, Fraction] = {}
-        for op, amount in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
-            acquired[int(self.op_of[0, op])] = pool.amounts[amount]
+        # Saved inputs and errors come on top of the pipeline in iteration 0.
+        first, later = self.op_of[0], self.op_of[1:]
+        taken, given = pool.acquire_amount.tolist(), pool.release_amount.tolist()
+        acquired = {
+            op: pool.amounts[amount]
+            for op, amount in zip(first[pool.acquire_op].tolist(), taken, strict=True)
+        }
         released = [
-            (int(self.op_of[0, op]), pool.amounts[amount])
-            for op, amount in zip(
-                pool.release_op.tolist(), pool.release_amount.tolist(), strict=True
-            )
+            (op, pool.amounts[amount])
+            for op, amount in zip(first[pool.release_op].tolist(), given, strict=True)
         ]
-        for first, last, amount in self._saved(device):
-            acquired[first] = acquired.get(first, Fraction(0)) + amount
-            released.append((last, amount))
-        amounts = list(
-            dict.fromkeys([*pool.amounts, *acquired.values(), *(part for _, part in released)])
+        for saving, freeing, amount in self._saved(device):
+            acquired[saving] = acquired.get(saving, Fraction(0)) + amount
+            released.append((freeing, amount))
+        distinct = dict.fromkeys(
+            [*pool.amounts, *acquired.values(), *(part for _, part in released)]
         )
-        index = {amount: place for place, amount in enumerate(amounts)}
-        later = self.op_of[1:]
-        more = len(later)
+        index = {amount: place for place, amount in enumerate(distinct)}
         return Pool(
             name=pool.name,
             capacity=pool.capacity,
             initial=pool.initial,
-            amounts=tuple(amounts),
-            acquire_op=_joined(list(acquired), later[:, pool.acquire_op]),
+            amounts=tuple(distinct),
+            acquire_op=_joined(acquired, later[:, pool.acquire_op]),
             acquire_amount=_joined(
-                [index[amount] for amount in acquired.values()], np.tile(pool.acquire_amount, more)
+                [index[amount] for amount in acquired.values()],
+                np.tile(pool.acquire_amount, len(later)),
             ),
             release_op=_joined([op for op, _ in released], later[:, pool.release_op]),
             release_amount=_joined(
-                [index[amount] for _, amount in released], np.tile(pool.release_amount, more)
+                [index[amount] for _, amount in released], np.tile(pool.release_amount, len(later))
             ),
         )
 
     def _saved(self, device: int) -> Iterator[tuple[int, int, Fraction]]:
-        """Yield (op that saves, op that frees, amount), inputs first: they are held longest."""
+        # Inputs first: they are held longest.
         for factor in FACTORS:
             data = self._data(factor)
             for number, module in enumerate(self.modules):
                 amount = saved_bytes(module, factor)
-                if amount == 0:
-                    continue
-                for microbatch in np.flatnonzero(self.devices[module.stage] == device).tolist():
+                own = np.flatnonzero(self.devices[module.stage] == device)
+                for microbatch in own.tolist() if amount else ():
                     saving = int(data[module.stage, microbatch])
                     yield saving, int(self.curvature[factor][number, microbatch]), amount
 
 
 def _resource_table(problem: Problem) -> IntArray:
-    """Return the resources of each op as int64[n, most], `FREE` where it has fewer."""
     count = np.diff(problem.resource_ptr)
     table = np.full((problem.num_ops, int(count.max(initial=1))), FREE, dtype=np.int64)
     inside = np.arange(table.shape[1]) < count[:, None]
@@ -407,5 +449,5 @@ def _resource_table(problem: Problem) -> IntArray:
     return table
 
 
-def _joined(first: list[int], later: IntArray) -> IntArray:
-    return np.concatenate([np.array(first, dtype=np.int64), later.ravel()])
+def _joined(first: Iterable[int], later: IntArray) -> IntArray:
+    return np.concatenate([np.array(list(first), dtype=np.int64), later.ravel()])

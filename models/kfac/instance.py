@@ -187,7 +187,6 @@ class KfacInstance(Instance):
     @model_validator(mode="before")
     @classmethod
     def _one_unit(cls, data: Any) -> Any:
-        """Let the pipeline have the instance's time unit where it names none."""
         if not isinstance(data, dict) or not isinstance(data.get("pipeline"), dict):
             return data
         unit = data.get("time_unit", cls.model_fields["time_unit"].default)

@@ -1,4 +1,4 @@
-"""Labels of PipeFisher's timelines and schedules, such as ``cov_kron_A:<module>``."""
+"""Labels of PipeFisher's timelines and schedules, and the op kinds that stand for them."""
 
 from __future__ import annotations
 
@@ -34,27 +34,19 @@ def precondition_label(module: str) -> str:
 
 @dataclass(frozen=True)
 class Label:
-    """Parts of a label.
-
-    Parameters
-    ----------
-    text : str
-        The label.
-    kind : str
-        ``step`` (the profiled step), ``forward``, ``backward``, ``cov``, ``sync`` or ``inv``.
-    factor : str
-        ``A`` or ``B`` for K-FAC work, else empty.
-    module : str
-        Dotted path of the module, empty where the label has none.
-    pipe : int
-        0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera).
-    """
+    """Parts of a label."""
 
     text: str
+    # ``step`` (the profiled step), ``forward``, ``backward``, ``cov``, ``sync`` or ``inv``.
     kind: str
-    factor: str = ""
-    module: str = ""
-    pipe: int = 0
+    factor: str = ""  # ``A`` or ``B`` for K-FAC work, else empty
+    module: str = ""  # dotted path of the module, empty where the label has none
+    pipe: int = 0  # 0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera)
+
+    @property
+    def data_kind(self) -> str:
+        """Kind of the ops that make the data of its factor: ``forward`` or ``backward``."""
+        return "forward" if self.factor == "A" else "backward"
 
 
 def parse_label(text: str) -> Label | None:
@@ -66,3 +58,23 @@ def parse_label(text: str) -> Label | None:
     if work := _WORK.fullmatch(text):
         return Label(text, work[1], work[2], work[3] or "", int(work[4] is not None))
     return None
+
+
+KIND_OF = {
+    ("cov", "A"): "CA",
+    ("cov", "B"): "CB",
+    ("sync", "A"): "SA",
+    ("sync", "B"): "SB",
+    ("inv", "A"): "IA",
+    ("inv", "B"): "IB",
+}
+"""Kind of K-FAC ops by class and factor: curvature, sync and inversion of factors A and B."""
+
+PRECONDITION_KIND = "PC"
+"""Preconditioning of a module's gradient, once an iteration."""
+
+STEP_KIND = "STEP"
+"""Zero-length ops between two iterations of a stage."""
+
+KFAC_KINDS = frozenset(KIND_OF.values())
+"""Kinds of curvature, sync and inversion ops."""

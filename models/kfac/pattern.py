@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,53 +25,26 @@ WORK_KINDS = ("cov", "sync", "inv")
 
 @dataclass(frozen=True)
 class PinnedOp:
-    """An op of the pipeline in iteration 0; times in ticks from the start of the pipeline.
+    """An op of the pipeline in iteration 0; times in ticks from the start of the pipeline."""
 
-    Parameters
-    ----------
-    label : str
-        Label in timelines and schedules.
-    kind : str
-        ``forward``, ``backward`` or ``precondition``.
-    pipe : int
-        0, or 1 for the second pipe of Chimera.
-    start, end : int
-        Measured or scheduled interval; starts may be negative where clocks differ.
-    """
-
-    label: str
-    kind: str
-    pipe: int
-    start: int
+    label: str  # label in timelines and schedules
+    kind: str  # ``forward``, ``backward`` or ``precondition``
+    pipe: int  # 0, or 1 for the second pipe of Chimera
+    start: int  # measured or scheduled interval; starts may be negative where clocks differ
     end: int
 
 
 @dataclass(frozen=True)
 class Work:
-    """One entry of K-FAC work of a device.
-
-    Parameters
-    ----------
-    label : Label
-        Its label.
-    parts : int
-        Equal parts that are placed one by one: as many as micro-batches for curvature, else 1.
-    length : int
-        Length of each part in ticks.
-    recorded : (int, int) or None
-        Where it was measured, in ticks; None where nothing ran.
-    participants : tuple of int
-        Devices that meet in it (syncs of replicas), this one included.
-    number : int
-        Tells entries of a device with the same label apart, from 0.
-    """
+    """One entry of K-FAC work of a device."""
 
     label: Label
+    # Equal parts that are placed one by one: as many as micro-batches for curvature, else 1.
     parts: int
-    length: int
-    recorded: tuple[int, int] | None
-    participants: tuple[int, ...]
-    number: int = 0
+    length: int  # length of each part in ticks
+    recorded: tuple[int, int] | None  # where it was measured, in ticks; None where nothing ran
+    participants: tuple[int, ...]  # devices that meet in it (syncs of replicas), this one included
+    number: int = 0  # tells entries of a device with the same label apart, from 0
 
     @property
     def name(self) -> str:
@@ -81,39 +54,21 @@ class Work:
 
 @dataclass(frozen=True)
 class DevicePattern:
-    """Pinned ops and K-FAC work of one device.
-
-    Parameters
-    ----------
-    device : int
-        Number of the device.
-    ops : tuple of PinnedOp
-        Forwards, backwards (and preconditioning) of iteration 0.
-    work : tuple of Work
-        K-FAC work, in the order of the instance.
-    """
+    """Pinned ops and K-FAC work of one device."""
 
     device: int
-    ops: tuple[PinnedOp, ...]
-    work: tuple[Work, ...]
+    ops: tuple[PinnedOp, ...]  # forwards, backwards (and preconditioning) of iteration 0
+    work: tuple[Work, ...]  # K-FAC work, in the order of the instance
 
     @property
     def num_microbatches(self) -> int:
         """Forwards of the first pipe: the parts that curvature is cut into."""
         return sum(op.kind == "forward" and op.pipe == 0 for op in self.ops)
 
-    @property
-    def kfac_time(self) -> int:
-        """Length of all K-FAC work, in ticks."""
-        return sum(work.parts * work.length for work in self.work)
-
     def data_of(self, label: Label) -> list[PinnedOp]:
         """Return the ops that make data for a curvature, of its own pipe, by start."""
-        kind = "forward" if label.factor == "A" else "backward"
-        return sorted(
-            (op for op in self.ops if op.kind == kind and op.pipe == label.pipe),
-            key=lambda op: op.start,
-        )
+        own = (op for op in self.ops if (op.kind, op.pipe) == (label.data_kind, label.pipe))
+        return sorted(own, key=lambda op: op.start)
 
 
 @dataclass(frozen=True)
@@ -127,32 +82,15 @@ class SavedTensors:
 
 @dataclass(frozen=True)
 class RefreshPattern:
-    """A pinned pipeline, repeated every period, and the K-FAC work of one refresh.
-
-    Parameters
-    ----------
-    name : str
-        Name of the instance.
-    scale : TimeScale
-        Meaning of a tick.
-    period : int
-        Length of an iteration in ticks, the same for every device.
-    margin : Fraction
-        An op of length d needs more than (1 + margin) d before the end of its hole.
-    devices : tuple of DevicePattern
-        One per device.
-    saved : tuple of SavedTensors, optional
-        Memory of each device, empty where there is no limit.
-    syncs_in_holes : bool
-        True if syncs occupy the device, as in measured timelines; False: its comm stream.
-    """
+    """A pinned pipeline, repeated every period, and the K-FAC work of one refresh."""
 
     name: str
     scale: TimeScale
-    period: int
-    margin: Fraction
+    period: int  # length of an iteration in ticks, the same for every device
+    margin: Fraction  # an op of length d needs more than (1 + margin) d before the end of its hole
     devices: tuple[DevicePattern, ...]
-    saved: tuple[SavedTensors, ...] = ()
+    saved: tuple[SavedTensors, ...] = ()  # memory of each device, empty where there is no limit
+    # True if syncs occupy the device, as in measured timelines; False: its comm stream.
     syncs_in_holes: bool = True
 
     def holes(self, device: int, iterations: int) -> list[Hole]:
@@ -163,15 +101,11 @@ class RefreshPattern:
 
         Parameters
         ----------
-        device : int
-            Number of the device.
-        iterations : int
-            Iterations of the refresh.
+        device, iterations : int
 
         Returns
         -------
         list of (int, int)
-            Start and end of each hole in ticks.
         """
         spans = [(op.start, op.end) for op in self.devices[device].ops]
         last = iterations * self.period
@@ -188,52 +122,16 @@ class RefreshPattern:
             if start >= 0 and end <= last
         ]
 
-    def latest_start(self, hole: Hole, length: int) -> int:
-        """Return the last tick at which an op may start in a hole and keep its margin.
-
-        The margin is PipeFisher's: (1 + margin) d ticks must lie strictly before the end of the
-        hole.
-
-        Parameters
-        ----------
-        hole : (int, int)
-            Start and end in ticks.
-        length : int
-            Duration of the op in ticks.
-
-        Returns
-        -------
-        int
-            Tick of the start; before the start of the hole where the op does not fit.
-        """
-        return hole[1] - self.room_for(length)
-
     def room_for(self, length: int) -> int:
-        """Return the ticks that an op of `length` needs from its start to the end of its hole."""
+        """Return the ticks that an op of `length` needs from its start to the end of its hole.
+
+        The margin is PipeFisher's: (1 + margin) d ticks must lie strictly before the end.
+        """
         over, parts = self.margin.as_integer_ratio()
         if over == 0:
             return length
         # In whole numbers: fractions are slow for every length. The limit itself is too late.
         return length * (parts + over) // parts + 1
-
-    def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
-        """Return the intervals of starts at which an op lies inside a hole of a device.
-
-        Parameters
-        ----------
-        device : int
-            Number of the device.
-        length : int
-            Duration of the op in ticks.
-        iterations : int
-            Iterations of the refresh.
-
-        Returns
-        -------
-        list of (int, int)
-            Closed intervals of start ticks, by start.
-        """
-        return windows_in(self.holes(device, iterations), self.room_for(length))
 
 
 def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
@@ -255,42 +153,11 @@ def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
 
 
 def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:
-    """Yield the gaps between intervals that are sorted by start and may overlap."""
     reached: int | None = None
     for start, end in busy:
         if reached is not None and start > reached:
             yield reached, start
         reached = end if reached is None else max(reached, end)
-
-
-def uneven_data(pattern: RefreshPattern) -> list[tuple[int, Label, int]]:
-    """Return (device, label, data ops) of every curvature whose data ops are not one per part."""
-    found = []
-    for device in pattern.devices:
-        counts = Counter((op.kind, op.pipe) for op in device.ops)
-        for work in device.work:
-            kind = "forward" if work.label.factor == "A" else "backward"
-            have = counts[kind, work.label.pipe]
-            if work.label.kind == "cov" and have != work.parts:
-                found.append((device.device, work.label, have))
-    return found
-
-
-def overlapping_ops(device: DevicePattern) -> tuple[PinnedOp, PinnedOp] | None:
-    """Return two pipeline ops of the device that overlap, or None."""
-    latest: PinnedOp | None = None
-    for op in sorted(device.ops, key=lambda op: (op.start, op.end)):
-        if op.end == op.start:
-            continue
-        if latest is not None and op.start < latest.end:
-            return latest, op
-        latest = op
-    return None
-
-
-def common_iterations(iterations: Sequence[int]) -> int:
-    """Return the refresh interval that all devices can keep: the largest of theirs."""
-    return max(iterations, default=1)
 
 
 def rendezvous_of(pattern: RefreshPattern) -> Rendezvous:
@@ -318,7 +185,6 @@ def rendezvous_length(pattern: RefreshPattern, members: Sequence[Member]) -> int
     Parameters
     ----------
     pattern : RefreshPattern
-        The pattern with the work.
     members : sequence of (int, int)
         Device and index of each work entry.
 
@@ -336,7 +202,6 @@ def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
     Parameters
     ----------
     first, second : sequence of (int, int)
-        Disjoint intervals in ticks, by start.
 
     Returns
     -------

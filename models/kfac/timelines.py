@@ -14,6 +14,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.labels import PROFILED_STEP, Label, parse_label
 from ppsolve.models.kfac.pattern import DevicePattern, PinnedOp, RefreshPattern, SavedTensors, Work
+from ppsolve.models.pipeline.entries import entry_at
 
 Pairs = list[tuple[Label, tuple[Decimal, Decimal] | tuple[None, None]]]
 
@@ -25,16 +26,6 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
     there to the end of node 0's last backward. Of several profiled steps the last one counts.
     Curvature is cut into as many parts as the first pipe has forwards, each of the whole length
     divided by their number, rounded down (PipeFisher's rule).
-
-    Parameters
-    ----------
-    instance : KfacInstance
-        An instance with timelines.
-
-    Returns
-    -------
-    RefreshPattern
-        The last profiled step of each device, in ticks from node 0's first forward.
 
     Raises
     ------
@@ -73,10 +64,7 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
 
 
 def _last_step(timeline: dict[str, Any]) -> Iterator[Any]:
-    """Yield the label and pair of each interval of the last profiled step.
-
-    ``start_end`` has one pair per step; of several steps every list keeps its last len/steps.
-    """
+    # ``start_end`` has one pair per step; of several steps every list keeps its last len/steps.
     steps = len(timeline.get(PROFILED_STEP, ()))
     for text, pairs in timeline.items():
         label = parse_label(text)
@@ -97,7 +85,6 @@ def _refuse_unmeasured(number: int, pairs: Pairs) -> None:
 
 
 def _edges(pairs: Pairs, kind: str, side: int) -> list[Decimal]:
-    """Return the starts (side 0) or ends (side 1) of node 0's forwards or backwards."""
     found = [pair[side] for label, pair in pairs if label.kind == kind]
     times = [time for time in found if time is not None]
     if not times:
@@ -112,15 +99,9 @@ def _saved(instance: KfacInstance) -> tuple[SavedTensors, ...]:
     saved = instance.saved
     if saved is None:
         return ()
-    capacity = saved.capacity
-    return tuple(
-        SavedTensors(
-            Fraction(capacity[device] if isinstance(capacity, tuple) else capacity),
-            Fraction(saved.input),
-            Fraction(saved.error),
-        )
-        for device in range(instance.num_devices)
-    )
+    amounts = Fraction(saved.input), Fraction(saved.error)
+    devices = range(instance.num_devices)
+    return tuple(SavedTensors(entry_at(saved.capacity, device), *amounts) for device in devices)
 
 
 class _Reader:
@@ -173,16 +154,10 @@ class _Reader:
                 "expected call_forward entries: curvature has one part per forward",
                 field=f"timelines[{number}].call_forward",
             )
+        participants: tuple[int, ...] = (number,)
+        if label.kind == "sync" and recorded is not None:
+            key = (label.factor, label.module)
+            group = self.group_of.get(number, participants)
+            participants = tuple(device for device in group if key in self.syncs[device])
         length = 0 if recorded is None else recorded[1] - recorded[0]
-        return Work(
-            label, parts, length // parts, recorded, self._participants(number, label, recorded)
-        )
-
-    def _participants(
-        self, number: int, label: Label, recorded: tuple[int, int] | None
-    ) -> tuple[int, ...]:
-        if label.kind != "sync" or recorded is None:
-            return (number,)
-        key = (label.factor, label.module)
-        group = self.group_of.get(number, (number,))
-        return tuple(device for device in group if key in self.syncs[device])
+        return Work(label, parts, length // parts, recorded, participants)

@@ -6,16 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, reduce
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.labels import Label
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
-    Hole,
     PinnedOp,
     RefreshPattern,
     Work,
@@ -43,21 +42,11 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class LoweredRefresh:
-    """A lowered refresh, and its op for each part of the work.
+    """A lowered refresh, and its op for each part of the work."""
 
-    Parameters
-    ----------
-    problem : Problem
-        Pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh.
-    iterations : tuple of int
-        Iterations of each device.
-    op_of : dict
-        Op number by device, index of the work of that device, and part.
-    """
-
-    problem: Problem
+    problem: Problem  # pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh
     iterations: tuple[int, ...]
-    op_of: dict[Key, int]
+    op_of: dict[Key, int]  # op number by device, index of the work of that device, and part
 
 
 WeightOf = Callable[[Label], int]
@@ -82,9 +71,7 @@ def lower_refresh(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and the work.
     iterations : sequence of int
-        Iterations of each device.
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
     weight_of : callable, optional
@@ -93,7 +80,6 @@ def lower_refresh(
     Returns
     -------
     LoweredRefresh
-        The problem in ticks, and the ops of each work entry.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
     return _RefreshLowering(
@@ -107,11 +93,7 @@ def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Se
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and the work.
-    iterations : sequence of int
-        Iterations of each device.
-    devices : sequence of int
-        The devices that are lowered together.
+    iterations, devices : sequence of int
 
     Returns
     -------
@@ -129,11 +111,7 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Seq
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and the work.
-    iterations : sequence of int
-        Iterations of each device.
-    devices : sequence of int
-        The devices that are lowered together.
+    iterations, devices : sequence of int
 
     Raises
     ------
@@ -148,48 +126,6 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Seq
             source=pattern.name,
             field="iterations",
         )
-
-
-def op_id(device: str, label: str, part: int | None = None) -> str:
-    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``.
-
-    Parameters
-    ----------
-    device : str
-        Device, or devices joined by ``+`` where several meet.
-    label : str
-        Name of the work entry.
-    part : int, optional
-        Part of a curvature.
-
-    Returns
-    -------
-    str
-        Name, unique in the problem.
-    """
-    return f"{device}/{label}" + ("" if part is None else f"#{part}")
-
-
-def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
-    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2.
-
-    Parameters
-    ----------
-    device : int
-        Number of the device.
-    label : str
-        Label of the op.
-    number : int
-        Number among the ops of that label, by start.
-    iteration : int
-        Iteration, from 0.
-
-    Returns
-    -------
-    str
-        Name, unique in the problem.
-    """
-    return f"{device}/{label}#{number}@{iteration}"
 
 
 class _RefreshLowering:
@@ -216,8 +152,9 @@ class _RefreshLowering:
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
         self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
-        self.holes_of: dict[int, list[Hole]] = {}
-        self.windows_of: dict[tuple[tuple[int, ...], int], IntArray] = {}
+        self.holes_of = cache(lambda device: pattern.holes(device, iterations[device]))
+        # Ops of one length on the same devices share one array of windows.
+        self.windows_of = cache(self._windows)
 
     def run(self) -> LoweredRefresh:
         for device in self.devices:
@@ -261,12 +198,11 @@ class _RefreshLowering:
             pinned=np.array(begins, dtype=np.int64),
         )
         for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
-            self.names[op] = pinned_id(device.device, pinned.label, number, k)
+            self.names[op] = f"{device.device}/{pinned.label}#{number}@{k}"
             if k == 0:
                 self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
-        """Return start, iteration, number within its label and op of every copy, by start."""
         numbers: Counter[str] = Counter()
         found = []
         for op in sorted(device.ops, key=lambda op: op.start):
@@ -276,11 +212,7 @@ class _RefreshLowering:
         return sorted(found, key=lambda copy: copy[:3])
 
     def _occupied(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
-        """Return the resource of each pinned op: none where an earlier copy still runs.
-
-        Copies of two iterations overlap where a device takes longer than the period; holes are the
-        time that all copies leave.
-        """
+        # Copies overlap where a device takes longer than the period; holes are what all leave.
         occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
         busy_until = 0
         for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
@@ -311,26 +243,16 @@ class _RefreshLowering:
             microbatch=np.arange(work.parts) if cut else FREE,
         )
         for part, op in enumerate(ops.tolist()):
-            self.names[op] = op_id(who, work.name, part if cut else None)
+            self.names[op] = f"{who}/{work.name}" + (f"#{part}" if cut else "")
             self.weights[op] = self.weight_of(work.label)
             self.op_of[device.device, index, part] = op
             if in_hole:
-                self.windows[op] = self._windows(devices, length)
+                self.windows[op] = self.windows_of(devices, length)
 
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
-        key = (members, length)
-        if key not in self.windows_of:
-            room = self.pattern.room_for(length)
-            found = windows_in(self._holes(members[0]), room)
-            for device in members[1:]:
-                found = common_starts(found, windows_in(self._holes(device), room))
-            self.windows_of[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return self.windows_of[key]
-
-    def _holes(self, device: int) -> list[Hole]:
-        if device not in self.holes_of:
-            self.holes_of[device] = self.pattern.holes(device, self.iterations[device])
-        return self.holes_of[device]
+        room = self.pattern.room_for(length)
+        windows = (windows_in(self.holes_of(device), room) for device in members)
+        return np.array(reduce(common_starts, windows), dtype=np.int64).reshape(-1, 2)
 
     def _add_dependencies(self, device: DevicePattern) -> None:
         d = device.device
@@ -357,8 +279,7 @@ class _RefreshLowering:
                 self._precede(syncs[label.factor, label.module], op)
 
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
-        kind = "forward" if label.factor == "A" else "backward"
-        data = sorted(self.data_ops[device, kind, label.pipe])
+        data = sorted(self.data_ops[device, label.data_kind, label.pipe])
         edges: list[tuple[int, int]] = []
         for part, op in enumerate(ops):
             if part < len(data):
@@ -375,33 +296,27 @@ class _RefreshLowering:
             self.builder.add_precedences(np.array(before), after)
 
     def _pools(self) -> list[Pool]:
-        if not self.pattern.saved:
-            return []
-        return [pool for device in self.devices if (pool := self._pool(device)) is not None]
+        return [self._pool(device) for device in self.devices] if self.pattern.saved else []
 
-    def _pool(self, device: DevicePattern) -> Pool | None:
+    def _pool(self, device: DevicePattern) -> Pool:
         saved = self.pattern.saved[device.device]
-        amounts = (saved.input, saved.error)
-        acquire: list[tuple[int, int]] = []
-        release: list[tuple[int, int]] = []
+        events: list[tuple[int, int, int]] = []
         for index, work in enumerate(device.work):
             label = work.label
             if label.kind != "cov":
                 continue
             amount = 0 if label.factor == "A" else 1
-            kind = "forward" if label.factor == "A" else "backward"
-            data = sorted(self.data_ops[device.device, kind, label.pipe])
+            data = sorted(self.data_ops[device.device, label.data_kind, label.pipe])
             for part in range(min(work.parts, len(data))):
-                acquire.append((data[part][1], amount))
-                release.append((self.op_of[device.device, index, part], amount))
-        acquires, releases = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
+                events.append((data[part][1], self.op_of[device.device, index, part], amount))
+        saving, freeing, amounts = np.array(events, dtype=np.int64).reshape(-1, 3).T
         return Pool(
             name=f"device {device.device}",
             capacity=saved.capacity,
             initial=Fraction(0),
-            amounts=amounts,
-            acquire_op=acquires[:, 0].astype(np.int64),
-            acquire_amount=acquires[:, 1].astype(np.int64),
-            release_op=releases[:, 0].astype(np.int64),
-            release_amount=releases[:, 1].astype(np.int64),
+            amounts=(saved.input, saved.error),
+            acquire_op=saving,
+            acquire_amount=amounts,
+            release_op=freeing,
+            release_amount=amounts,
         )

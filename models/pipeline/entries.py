@@ -1,36 +1,211 @@
-"""Entries of pipeline instances: a number, or one per stage, micro-batch, device or boundary."""
+"""Entries of pipeline instances: numbers, costs over lengths, and capacities such as ``1.25p``.
+
+A number may be one per stage, micro-batch, device or boundary. Time and memory of a transformer
+layer have a part that grows with the tokens (matrix products, activations) and one that grows with
+the square of each sequence (attention), as counted by Narayanan et al. 2021, "Efficient Large-Scale
+Language Model Training on GPU Clusters Using Megatron-LM". Packed sequences do not attend to each
+other: each length is squared alone. A capacity of 1p is the memory of 1F1B: its first device, with
+as many stages as any other, holds one activation for each of the p devices and stages on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation, localcontext
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ppsolve.models.documents.base import Number, as_decimal, describe, error_at
+from ppsolve.models.documents.base import (
+    MAX_NUMBER,
+    Number,
+    StrictModel,
+    as_decimal,
+    describe,
+    did_you_mean,
+    error_at,
+)
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.costs import LengthCost
+
+EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Sums and products of decimals are exact in it, however many digits they have."""
 
 MAX_SEGMENTS = 10_000
-"""Most segments of one op: far more than a stage has layers, each with two all-reduces at most; a
-mistyped number is refused here by name, before `MAX_OPS` refuses the whole instance."""
+"""Most segments of one op: far more than a stage has layers, each with two all-reduces at most."""
+
+
+class LengthCost(StrictModel):
+    """An amount per micro-batch: per_token · Σ length + per_square · Σ length² + constant.
+
+    The sums go over its sequences; a field that is left out is 0, but not all three are.
+    """
+
+    per_token: Number = Field(default=0, validate_default=True)
+    per_square: Number = Field(default=0, validate_default=True)
+    constant: Number = Field(default=0, validate_default=True)
+
+    @classmethod
+    def read(cls, data: dict[str, Any], at: tuple[int, ...]) -> LengthCost:
+        """Read a cost that lies somewhere inside an entry.
+
+        Parameters
+        ----------
+        data : dict
+        at : tuple of int
+            Indices from the field to the object, for errors.
+
+        Returns
+        -------
+        LengthCost
+
+        Raises
+        ------
+        PydanticCustomError
+            Located at a field that is unknown or no number >= 0, or at a cost that is always 0.
+        """
+        numbers: dict[str, Decimal] = {}
+        for name, value in data.items():
+            if name not in cls.model_fields:
+                hint = did_you_mean(str(name)[:60], cls.model_fields)
+                raise error_at(at, f'unknown field "{str(name)[:60]}"{hint}')
+            try:
+                numbers[name] = as_decimal(value)
+            except ValueError as error:
+                raise error_at((*at, name), str(error)) from None
+        if not any(numbers.values()):
+            listed = ", ".join(cls.model_fields)
+            raise error_at(at, f"expected one of {listed} above 0, or the number 0 for no cost")
+        return cls(**numbers)
+
+    def of(self, tokens: int, squares: int) -> Decimal:
+        """Return the exact amount of one micro-batch, in the unit of the entry.
+
+        Parameters
+        ----------
+        tokens, squares : int
+            Sums of the lengths of its sequences, and of their squares.
+
+        Returns
+        -------
+        Decimal
+        """
+        with localcontext(EXACT):
+            return self.per_token * tokens + self.per_square * squares + self.constant
+
+
+def _whole(value: Any, at: tuple[int, ...], most: int | Decimal, what: str) -> int:
+    try:
+        number = as_decimal(value)
+    except ValueError:
+        number = Decimal(0)
+    if not 1 <= number <= most or number != number.to_integral_value():
+        raise error_at(at, f"expected {what}, got {describe(value)}")
+    return int(number)
+
+
+def _read_lengths(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise error_at((), f"expected a list with one entry per micro-batch, got {describe(value)}")
+    return tuple(_read_sequences(item, index) for index, item in enumerate(value))
+
+
+def _read_sequences(value: Any, index: int) -> Any:
+    what = f"a length (a whole number from 1 to {MAX_NUMBER:.0E})"
+    if not isinstance(value, list | tuple):
+        return _whole(value, (index,), MAX_NUMBER, what)
+    if not value:
+        raise error_at((index,), "expected a length, or a list of at least one, got a list of 0")
+    return tuple(_whole(each, (index, i), MAX_NUMBER, what) for i, each in enumerate(value))
+
+
+Length = Annotated[
+    int, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": int(MAX_NUMBER)})
+]
+Lengths = Annotated[
+    tuple[Length | Annotated[tuple[Length, ...], Field(min_length=1)], ...],
+    BeforeValidator(_read_lengths),
+]
+"""Tokens of the sequence of each micro-batch, or of each of its packed sequences."""
+
+
+class LengthSums(NamedTuple):
+    """Σ length and Σ length² of each micro-batch, length m each."""
+
+    tokens: tuple[int, ...]
+    squares: tuple[int, ...]
+
+
+def sums_of(lengths: Sequence[int | Sequence[int]]) -> LengthSums:
+    """Return the sums of the lengths of each micro-batch."""
+    rows = [(row,) if isinstance(row, int) else tuple(row) for row in lengths]
+    return LengthSums(
+        tuple(map(sum, rows)), tuple(sum(length * length for length in row) for row in rows)
+    )
+
+
+def has_costs(entry: Any) -> bool:
+    """Whether a cost stands anywhere in an entry (whole, or per stage or boundary)."""
+    items = entry if isinstance(entry, tuple) else (entry,)
+    return any(isinstance(item, LengthCost) for item in items)
+
+
+def worked_out(field: str, entry: Any, count: int, sums: LengthSums | None) -> Any:
+    """Return an entry with numbers per micro-batch in place of costs.
+
+    Parameters
+    ----------
+    field : str
+        Path of the entry in errors.
+    entry : number, cost, tuple or None
+    count : int
+        Number of stages or boundaries.
+    sums : LengthSums or None
+
+    Returns
+    -------
+    number, tuple or None
+        The entry itself without costs; else one item per stage or boundary, costs as m numbers.
+
+    Raises
+    ------
+    InputError
+        There is a cost and no lengths, or a number is beyond `MAX_NUMBER`.
+    """
+    if isinstance(entry, LengthCost):
+        return (_worked_out(field, entry, sums),) * count
+    if not has_costs(entry):
+        return entry
+    return tuple(
+        _worked_out(f"{field}[{index}]", item, sums) if isinstance(item, LengthCost) else item
+        for index, item in enumerate(entry)
+    )
+
+
+def _worked_out(field: str, cost: LengthCost, sums: LengthSums | None) -> tuple[Decimal, ...]:
+    if sums is None:
+        raise InputError(
+            'expected "lengths" of the pipeline beside a cost over lengths, got none', field=field
+        )
+    numbers = tuple(map(cost.of, sums.tokens, sums.squares))
+    for microbatch, number in enumerate(numbers):
+        if number > MAX_NUMBER:
+            raise InputError(
+                f"expected a cost of at most {MAX_NUMBER:.0E}, got {number:.6E} for micro-batch "
+                f"{microbatch}",
+                field=field,
+            )
+    return numbers
 
 
 def _numbers(
     value: Any, depth: int, what: str, at: tuple[int, ...] = (), *, costs: bool = False
 ) -> Any:
-    """Check a number or nested lists of numbers down to `depth`; lengths are checked later.
-
-    With `costs`, a cost over lengths may stand for the innermost list.
-    """
-    if costs and depth > 0:
-        if isinstance(value, LengthCost):
-            return value
-        if isinstance(value, dict):
-            return LengthCost.read(value, at)
+    # Nested lists down to `depth`, the lengths of which are checked later; a cost over lengths may
+    # stand for the innermost list.
+    if costs and depth > 0 and isinstance(value, LengthCost | dict):
+        return value if isinstance(value, LengthCost) else LengthCost.read(value, at)
     if depth > 0 and isinstance(value, list | tuple | np.ndarray):
         return tuple(
             _numbers(item, depth - 1, what, (*at, index), costs=costs)
@@ -52,66 +227,45 @@ def _matrix(value: Any) -> Any:
     return _numbers(value, 2, what)
 
 
-def _shape(depth: int, what: str, *, costs: bool = False) -> BeforeValidator:
-    return BeforeValidator(lambda value: _numbers(value, depth, what, costs=costs))
+def _per(item: str) -> BeforeValidator:
+    what = f"a number or a list with one number per {item}"
+    return BeforeValidator(lambda value: _numbers(value, 1, what))
+
+
+def _per_microbatch(item: str) -> BeforeValidator:
+    what = f"a number, or a list with one entry per {item} (a number or one per micro-batch)"
+    return BeforeValidator(lambda value: _numbers(value, 2, what, costs=True))
 
 
 def _segments(value: Any) -> Any:
+    what = f"a whole number from 1 to {MAX_SEGMENTS}"
     if isinstance(value, list | tuple | np.ndarray):
-        return tuple(_count(item, (stage,)) for stage, item in enumerate(value))
-    return _count(value, ())
+        return tuple(_whole(each, (i,), MAX_SEGMENTS, what) for i, each in enumerate(value))
+    return _whole(value, (), MAX_SEGMENTS, what)
 
 
-def _count(value: Any, at: tuple[int, ...]) -> int:
-    try:
-        number = as_decimal(value)
-    except ValueError:
-        number = Decimal(0)
-    if not 1 <= number <= MAX_SEGMENTS or number != number.to_integral_value():
-        raise error_at(
-            at, f"expected a whole number from 1 to {MAX_SEGMENTS}, got {describe(value)}"
-        )
-    return int(number)
+_Numbers = Number | tuple[Number, ...]
+_Rows = Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...]
 
-
-PerStage = Annotated[
-    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage")
-]
-PerStageAndMicrobatch = Annotated[
-    Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...],
-    _shape(
-        2,
-        "a number, or a list with one entry per stage (a number or one per micro-batch)",
-        costs=True,
-    ),
-]
-PerDevice = Annotated[
-    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per device")
-]
-PerBoundaryAndMicrobatch = Annotated[
-    Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...],
-    _shape(
-        2,
-        "a number, or a list with one entry per stage boundary (a number or one per micro-batch)",
-        costs=True,
-    ),
-]
+PerStage = Annotated[_Numbers, _per("stage")]
+PerDevice = Annotated[_Numbers, _per("device")]
+PerStageAndMicrobatch = Annotated[_Rows, _per_microbatch("stage")]
+PerBoundaryAndMicrobatch = Annotated[_Rows, _per_microbatch("stage boundary")]
 SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
 DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
 
 
 def check_backward(whole: object, of_input: object, of_weight: object) -> None:
-    """Refuse times of a backward that are given neither as a whole nor in both parts, or as both.
+    """Refuse times of a backward given neither as a whole nor in both parts, or as both.
 
     Parameters
     ----------
     whole, of_input, of_weight : object
-        Times of the backward and of its parts, None where they are not given.
+        None where they are not given.
 
     Raises
     ------
     ValueError
-        Says which fields are expected.
     """
     split = (of_input is not None, of_weight is not None)
     if (whole is not None) + all(split) != 1 or any(split) != all(split):
@@ -126,14 +280,13 @@ def entry_at(entry: Any, *indices: int) -> Fraction:
     Parameters
     ----------
     entry : number or nested tuple of numbers
-        An entry; a number stands for every index.
+        A number stands for every index.
     *indices : int
         Stage, device, or stage and micro-batch: the outermost index first.
 
     Returns
     -------
     Fraction
-        The number in the unit of the entry.
     """
     for index in indices:
         entry = entry[index] if isinstance(entry, tuple) else entry
@@ -141,7 +294,7 @@ def entry_at(entry: Any, *indices: int) -> Fraction:
 
 
 def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
-    """Return the numbers of one stage or boundary.
+    """Return the numbers of one stage or boundary: one for all micro-batches, or one for each.
 
     Parameters
     ----------
@@ -153,7 +306,6 @@ def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
     Returns
     -------
     tuple of Decimal
-        One number for all micro-batches, or one for each.
     """
     value = entry[index] if isinstance(entry, tuple) else entry
     return value if isinstance(value, tuple) else (value,)
@@ -164,49 +316,21 @@ def check_length(field: str, entry: Any, expected: int, what: str) -> None:
 
     Parameters
     ----------
-    field : str
-        Path of the entry in errors.
+    field, what : str
+        Path of the entry, and name of one item, in errors.
     entry : number, tuple or None
-        The entry; only tuples have a length to check.
     expected : int
         The right length.
-    what : str
-        Name of one item in errors, e.g. ``stage``.
 
     Raises
     ------
     InputError
-        Names the field, the right length and the length found.
     """
     if isinstance(entry, tuple) and len(entry) != expected:
         raise InputError(
             f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
             field=field,
         )
-
-
-def check_per_microbatch(field: str, entry: Any, count: int, what: str, microbatches: int) -> None:
-    """Refuse an entry with a list of the wrong length, outside or inside.
-
-    Parameters
-    ----------
-    field : str
-        Path of the entry in errors.
-    entry : number, tuple or None
-        The entry: per stage or boundary, then per micro-batch.
-    count, microbatches : int
-        The right lengths.
-    what : str
-        Name of one outer item in errors, e.g. ``stage``.
-
-    Raises
-    ------
-    InputError
-        As `check_length` does.
-    """
-    check_length(field, entry, count, what)
-    for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
-        check_length(f"{field}[{index}]", item, microbatches, "micro-batch")
 
 
 def rows_per_microbatch(entry: Any) -> list[tuple[Any, ...]]:
@@ -222,3 +346,84 @@ def decimals(entry: Any) -> Iterator[Decimal]:
             yield from decimals(item)
     elif entry is not None:
         yield entry
+
+
+def stages_per_device(given: int | None, placement: Any) -> int:
+    """Return the stages of each device, at least 1.
+
+    Parameters
+    ----------
+    given : int or None
+    placement : Any
+        A name decides where nothing is given.
+
+    Returns
+    -------
+    int
+    """
+    return given or (2 if placement in ("vshape", "interleaved", "wave") else 1)
+
+
+def in_amounts(data: Any) -> Any:
+    """Return the data of a pipeline with capacities such as ``1.25p`` as amounts.
+
+    Data without any, and what is wrong with other fields, is left as it is.
+
+    Raises
+    ------
+    InputError
+        The multiple is no number, or stages have activations of their own.
+    """
+    memory = data.get("memory") if isinstance(data, dict) else None
+    given = memory.get("capacity") if isinstance(memory, dict) else None
+    entries = given if isinstance(given, list | tuple) else [given]
+    if not isinstance(memory, dict) or not any(isinstance(entry, str) for entry in entries):
+        return data
+    stages = _count_stages(data)
+    if stages is None:
+        return data
+    amounts = [_amount(entry, stages, memory) for entry in entries]
+    capacity = amounts if isinstance(given, list | tuple) else amounts[0]
+    return {**data, "memory": {**memory, "capacity": capacity}}
+
+
+def _count_stages(data: dict[str, Any]) -> int | None:
+    # The data is not validated yet: None where the number is unknown.
+    placement = data.get("placement", "linear")
+    if isinstance(placement, dict):
+        listed = placement.get("stage_to_device")
+        return len(listed) if isinstance(listed, list | tuple) else None
+    devices, chunks = data.get("num_devices"), data.get("stages_per_device")
+    is_known = isinstance(devices, int) and isinstance(chunks, int | None)
+    return devices * stages_per_device(chunks, placement) if is_known and devices else None
+
+
+def _amount(entry: Any, stages: int, memory: dict[str, Any]) -> Any:
+    if not isinstance(entry, str):
+        return entry
+    text, field = entry.strip().lower(), "memory.capacity"
+    try:
+        factor = as_decimal(Decimal(text.removesuffix("p") or "1")) if text[-1:] == "p" else None
+    except (InvalidOperation, ValueError):
+        factor = None
+    if factor is None:
+        expected = 'expected an amount, or a multiple such as "1.25p"'
+        raise InputError(f"{expected}, got {describe(entry)}", field=field)
+    activation = memory.get("activation")
+    if isinstance(activation, list | tuple | dict):
+        raise InputError(
+            f"expected an amount, not {entry.strip()}, where activations differ", field=field
+        )
+    try:
+        return factor * stages * as_decimal(activation)
+    except ValueError:
+        return 0  # the activation is refused by itself
+
+
+def with_multiples(schema: dict[str, Any]) -> None:
+    """Add capacities such as ``1.25p`` to the JSON Schema of the capacity."""
+    multiple = {"type": "string", "pattern": r"^ *[0-9.]*[pP] *$"}
+    for given in schema["anyOf"]:
+        if "items" in given:
+            given["items"] = {"anyOf": [given["items"], multiple]}
+    schema["anyOf"].append(multiple)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -12,19 +13,24 @@ from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.pipeline.capacity import in_amounts, stages_per_device, with_multiples
-from ppsolve.models.pipeline.costs import Lengths, has_costs, sums_of, worked_out
 from ppsolve.models.pipeline.entries import (
     DeviceMatrix,
+    Lengths,
     PerBoundaryAndMicrobatch,
     PerDevice,
     PerStage,
     PerStageAndMicrobatch,
     SegmentsPerStage,
+    check_backward,
     check_length,
-    check_per_microbatch,
     entry_at,
+    has_costs,
+    in_amounts,
     rows_per_microbatch,
+    stages_per_device,
+    sums_of,
+    with_multiples,
+    worked_out,
 )
 from ppsolve.models.pipeline.replicas import Replicas
 
@@ -76,13 +82,7 @@ class Times(StrictModel):
 
     @model_validator(mode="after")
     def _one_backward(self) -> Self:
-        split = (self.backward_input is not None, self.backward_weight is not None)
-        if self.backward is not None and any(split):
-            raise ValueError(
-                'expected either "backward" or "backward_input" + "backward_weight", not both'
-            )
-        if self.backward is None and not all(split):
-            raise ValueError('expected "backward", or both "backward_input" and "backward_weight"')
+        check_backward(self.backward, self.backward_input, self.backward_weight)
         return self
 
     @property
@@ -240,7 +240,9 @@ class PipelineInstance(Instance):
         self._check_lengths()
         for field, entry in self.amounts().items():
             what, count = self._items_of(field)
-            check_per_microbatch(field, entry, count, what, self.num_microbatches)
+            check_length(field, entry, count, what)
+            for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
+                check_length(f"{field}[{index}]", item, self.num_microbatches, "micro-batch")
         if self.memory is not None:
             check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
             check_length("memory.static", self.memory.static, self.num_stages, "stage")
@@ -396,7 +398,6 @@ class PipelineInstance(Instance):
         return {**found, "p2p.bytes": self.p2p.bytes}
 
     def _items_of(self, field: str) -> tuple[str, int]:
-        """Return the name of one item of an entry of `amounts`, and the number of items."""
         if field == "p2p.bytes":
             return "stage boundary", self.num_stages - 1
         return "stage", self.num_stages
@@ -409,21 +410,36 @@ class PipelineInstance(Instance):
         InputError
             There are costs and no lengths, or a number is too large; names the entry.
         """
-        costs = {field: entry for field, entry in self.amounts().items() if has_costs(entry)}
-        if not costs:
+        if not any(map(has_costs, self.amounts().values())):
             return self
         sums = None if self.lengths is None else sums_of(self.lengths)
-        groups: dict[str, dict[str, Any]] = {}
-        for path, entry in costs.items():
-            group, field = path.split(".")
-            numbers = worked_out(path, entry, self._items_of(path)[1], sums)
-            groups.setdefault(group, {})[field] = numbers
-        return self.model_copy(
-            update={
-                group: getattr(self, group).model_copy(update=fields)
-                for group, fields in groups.items()
-            }
+        return self.with_amounts(
+            lambda path, entry: worked_out(path, entry, self._items_of(path)[1], sums)
         )
+
+    def with_amounts(self, change: Callable[[str, Any], Any], **update: Any) -> Self:
+        """Return a copy with other entries in place of those of `amounts`, and other fields.
+
+        Parameters
+        ----------
+        change : callable
+            Returns the new entry for a path and an entry.
+        **update : Any
+            Values of fields.
+
+        Returns
+        -------
+        PipelineInstance
+        """
+        groups: dict[str, dict[str, Any]] = {}
+        for path, entry in self.amounts().items():
+            changed = change(path, entry)
+            if changed is not entry:
+                group, field = path.split(".")
+                groups.setdefault(group, {})[field] = changed
+        for group, fields in groups.items():
+            update[group] = getattr(self, group).model_copy(update=fields)
+        return self.model_copy(update=update)
 
     @property
     def num_stages(self) -> int:

@@ -1,66 +1,104 @@
-"""Lowering of a pipeline instance to the integer problem, a few numpy calls per op kind."""
+"""Lowering of a pipeline instance to the integer problem, a few numpy calls per op kind.
+
+An op of k segments becomes k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and
+k all-reduces on the comm stream, one after each piece, named ``ARF0.1/0``, ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Problem, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.collectives import (
-    ALL_GATHER_KIND,
-    DATA_PARALLEL,
-    REDUCE_SCATTER_KIND,
-    CommStreams,
-    OpGrid,
-    SegmentedOps,
-    collective_times,
-)
 from ppsolve.models.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.memory import pools_of
-from ppsolve.models.pipeline.replicas import Members, replica_of
-from ppsolve.models.pipeline.transfers import hops
+from ppsolve.models.pipeline.transfers import hops, transfer_times
+
+ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
+"""Kind of the all-reduces inside the ops of each kind."""
+
+REDUCE_SCATTER_KIND = "RS"
+ALL_GATHER_KIND = "AG"
+
+TENSOR_PARALLEL, DATA_PARALLEL = "tp", "dp"
+
+
+@dataclass(frozen=True, eq=False)
+class _OpGrid:
+    # The ops of one kind: S stages, m micro-batches.
+
+    first: IntArray  # int64[S, m]: first and last piece of each op on the compute stream
+    last: IntArray
+    # int64[S, m]: op that ends when the result can be used: the last all-reduce, or the last
+    # piece.
+    done: IntArray
+    rows: IntArray  # int64[r, m]: all pieces and all-reduces: column i is micro-batch i
+
+    @classmethod
+    def whole(cls, ops: IntArray) -> Self:
+        return cls(ops, ops, ops, ops)
+
+
+def _collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
+    collectives = instance.collectives
+    if collectives is None:
+        return
+    durations = instance.times.by_kind()
+    for stage in range(instance.num_stages):
+        for kind, inside in collectives.by_kind().items():
+            yield entry_at(inside.allreduce, stage)
+            segments = entry_at(inside.segments, stage)
+            for duration in sorted(set(row_of(durations[kind], stage))):
+                yield Fraction(duration) / segments
+        for entry in (collectives.reduce_scatter, collectives.all_gather):
+            if entry is not None:
+                yield entry_at(entry, stage)
+
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
 
 MAX_LOWERED = 1_000_000
-"""Ops of all micro-batches that are scheduled: in a whole run without search 196,608 (64 devices,
-split) were measured to take 540 MB and 499,200 to take 1.3 GB, 2.5 KB for each further op, so that
-this many stay below 2.7 GB. An instance may describe more."""
+"""Most ops of all micro-batches that are scheduled, at 2.5 KB each; instances may describe more."""
 
 
 def lower_pipeline(
-    instance: PipelineInstance, *, exact: bool = False, extra_times: Iterable[Fraction] = ()
+    instance: PipelineInstance,
+    *,
+    exact: bool = False,
+    extra_times: Iterable[Fraction] = (),
+    scale: TimeScale | None = None,
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
     Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; all-reduces inside
     ops and all-gathers follow where there are any, then transfers, then all-reduces (or
     reduce-scatters) of gradients and optimizer ops. An op with collectives inside is several ops,
-    see `ppsolve.models.pipeline.collectives`; it acquires its activation at the start of its first
+    see `ppsolve.models.pipeline.lowering`; it acquires its activation at the start of its first
     piece and releases at the end of its last piece.
 
     Parameters
     ----------
     instance : PipelineInstance
-        The pipeline.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
     extra_times : iterable of Fraction
         Further times, in the unit of the instance, that must become whole ticks too.
+    scale : TimeScale, optional
+        Tick up to whose multiples times are rounded, instead of that of all times.
 
     Returns
     -------
     Problem
-        n ops: per stage and micro-batch one F and one B, or F, I and W, and the others above.
 
     Raises
     ------
@@ -70,50 +108,42 @@ def lower_pipeline(
     """
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
-    _refuse_huge(instance)
-    return _PipelineLowering(instance.in_numbers(), exact=exact, extra_times=extra_times).run()
+    refuse_huge(instance)
+    instance = instance.in_numbers()
+    scale = scale or scale_of(instance, exact=exact, extra_times=extra_times)
+    return _PipelineLowering(instance, scale).run()
 
 
-def lower_replicas(
-    instance: PipelineInstance,
-    members: Members,
-    *,
-    exact: bool = False,
-    scale: TimeScale | None = None,
-) -> list[Problem]:
-    """Lower each replica of a pipeline to a problem of its own, all with the same tick.
+def scale_of(
+    instance: PipelineInstance, *, exact: bool, extra_times: Iterable[Fraction] = ()
+) -> TimeScale:
+    """Return the tick of all times of a pipeline without costs over lengths.
 
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas.
-    members : tuple of tuple of int
-        Micro-batches of each replica.
-    exact : bool
-        As for `lower_pipeline`.
-    scale : TimeScale, optional
-        Tick of all problems, up to whose multiples times are rounded; one of which all times are
-        multiples by default.
+    exact, extra_times
 
     Returns
     -------
-    list of Problem
-        One for each replica, its micro-batches numbered from 0 in the order of its members;
-        `ppsolve.models.pipeline.joint` puts them together.
-
-    Raises
-    ------
-    InputError
-        As for `lower_pipeline`.
+    TimeScale
     """
-    _refuse_huge(instance)
-    instance = instance.in_numbers()
-    scale = scale or _PipelineLowering(instance, exact=exact).scale
-    parts = [replica_of(instance, those) for those in members]
-    return [_PipelineLowering(part, scale=scale).run() for part in parts]
+    times = chain(_all_times(instance), extra_times)
+    return TimeScale.fit(times, instance.time_unit, exact=exact)
 
 
-def _refuse_huge(instance: PipelineInstance) -> None:
+def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
+    entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
+    for entry in entries:
+        yield from map(Fraction, set(decimals(entry)))
+    yield from _collective_times(instance)
+    over = hops(instance)
+    yield from (entry_at(instance.p2p.latency, source, target) for _, source, target in over)
+    yield from transfer_times(instance, over)
+
+
+def refuse_huge(instance: PipelineInstance) -> None:
+    """Refuse a pipeline with more than `MAX_LOWERED` ops, as an `InputError`."""
     ops = instance.num_stages * instance.num_microbatches * len(instance.times.by_kind())
     if ops > MAX_LOWERED:
         raise InputError(
@@ -125,61 +155,34 @@ def _refuse_huge(instance: PipelineInstance) -> None:
 
 
 class _PipelineLowering:
-    def __init__(
-        self,
-        instance: PipelineInstance,
-        *,
-        exact: bool = False,
-        extra_times: Iterable[Fraction] = (),
-        scale: TimeScale | None = None,
-    ) -> None:
+    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
         self.boundary_pairs = hops(instance)
-        times = chain(self._all_times(), extra_times)
-        self.scale = scale or TimeScale.fit(times, instance.time_unit, exact=exact)
+        self.scale = scale
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
-        self.grid: dict[str, OpGrid] = {}
+        collectives = instance.collectives
+        self.inside = {} if collectives is None else collectives.by_kind()
+        self.comm: dict[str, list[int]] = {}
+        self.grid: dict[str, _OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names: dict[int, str] = {}
-        self._known_ticks: dict[tuple[Decimal, int], int] = {}
+        self._ticks = cache(lambda value, segments: scale.ticks(Fraction(value) / segments))
 
-    def _all_times(self) -> Iterator[Fraction]:
-        instance = self.instance
-        entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
-        for entry in entries:
-            yield from map(Fraction, set(decimals(entry)))
-        yield from collective_times(instance)
-        for boundary, source, target in self.boundary_pairs:
-            yield self._latency(source, target)
-            if instance.p2p.mode != "delay":
-                for size in set(self._sizes(boundary)):
-                    yield self._transfer_time(size, source, target)
-
-    def _latency(self, source: int, target: int) -> Fraction:
-        return entry_at(self.instance.p2p.latency, source, target)
-
-    def _sizes(self, boundary: int) -> tuple[Decimal, ...]:
-        """Return the bytes of the transfers over a boundary: one number for all, or m."""
-        return row_of(self.instance.p2p.bytes, boundary)
-
-    def _transfer_time(self, size: Decimal, source: int, target: int) -> Fraction:
-        return Fraction(size) / entry_at(self.instance.p2p.bandwidth, source, target)
+    def _lag(self, source: int, target: int) -> int:
+        return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
-        """Return the duration of the transfer of each micro-batch, int64[m]."""
-        sizes = self._sizes(boundary)
-        ticks = {
-            size: self.scale.ticks(self._transfer_time(size, source, target)) for size in set(sizes)
-        }
+        sizes = row_of(self.instance.p2p.bytes, boundary)
+        bandwidth = entry_at(self.instance.p2p.bandwidth, source, target)
+        ticks = {size: self.scale.ticks(Fraction(size) / bandwidth) for size in set(sizes)}
         row = np.array([ticks[size] for size in sizes], dtype=np.int64)
         return np.broadcast_to(row, self.instance.num_microbatches)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
         self.compute = [builder.add_resource(f"device {d}") for d in range(instance.num_devices)]
-        self.streams = CommStreams(instance, builder)
         self._add_compute_ops()
         self._add_local_precedences()
         self._add_all_gathers()
@@ -193,20 +196,26 @@ class _PipelineLowering:
             scale=self.scale,
             objective=instance.objective,
             span_resources=self.compute,
-            pools=pools_of(self.instance, self.grid, self.devices),
+            pools=_pools(self.instance, self.grid, self.devices),
             families=self._families(),
             explicit_names=self.explicit_names,
         )
 
     def _add_compute_ops(self) -> None:
-        cut = SegmentedOps(self.builder, self.streams, self.scale, self.explicit_names)
+        pieces: dict[str, list[IntArray]] = {}
         for kind, entry in self.instance.times.by_kind().items():
-            if kind in cut.inside:
-                self._add_segments(cut, kind, entry)
-            else:
-                self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
-        for kind in cut.inside:
-            self.grid[kind] = cut.with_allreduces(kind, self.devices)
+            inside = self.inside.get(kind)
+            if inside is None:
+                self.grid[kind] = _OpGrid.whole(self._add_grid(kind, entry))
+                continue
+            pieces[kind] = []
+            for stage, devices in enumerate(self.devices):
+                segments = int(entry_at(inside.segments, stage))
+                row = self._ticks_row(entry, stage, len(devices), segments)
+                duration = np.broadcast_to(row, (segments, len(row)))
+                pieces[kind].append(self._add_pieces(kind, duration, self.compute, stage))
+        for kind, parts in pieces.items():
+            self.grid[kind] = self._with_allreduces(kind, parts)
 
     def _add_grid(self, kind: str, entry: Any) -> IntArray:
         num_stages, num_microbatches = self.devices.shape
@@ -220,32 +229,66 @@ class _PipelineLowering:
             microbatch=np.arange(num_microbatches),
         )
 
-    def _add_segments(self, cut: SegmentedOps, kind: str, entry: Any) -> None:
-        for stage, devices in enumerate(self.devices):
-            segments = int(entry_at(cut.inside[kind].segments, stage))
-            row = self._ticks_row(entry, stage, len(devices), segments)
-            resources = np.asarray(self.compute)[devices][:, None]
-            cut.add_pieces(kind, row, segments, resources, stage=stage, device=devices)
+    def _add_pieces(
+        self, kind: str, duration: IntArray, streams: list[int], stage: int
+    ) -> IntArray:
+        devices = self.devices[stage]
+        ops = self.builder.add_ops(
+            kind,
+            duration,
+            np.asarray(streams)[devices][:, None],
+            stage=stage,
+            device=devices,
+            microbatch=np.arange(duration.shape[1]),
+        )
+        if len(ops) > 1:
+            for (segment, i), op in np.ndenumerate(ops):
+                self.explicit_names[int(op)] = f"{kind}{stage}.{i}/{segment}"
+        return ops
+
+    def _with_allreduces(self, kind: str, pieces: list[IntArray]) -> _OpGrid:
+        # Megatron-LM's tensor parallelism (Shoeybi et al. 2019): an all-reduce of activations in
+        # forwards and of input gradients in backwards.
+        reduces = []
+        for stage, parts in enumerate(pieces):
+            ticks = self.scale.ticks(entry_at(self.inside[kind].allreduce, stage))
+            duration = np.full(parts.shape, ticks, dtype=np.int64)
+            comm = self._comm_streams(TENSOR_PARALLEL)
+            added = self._add_pieces(ALLREDUCE_KINDS[kind], duration, comm, stage)
+            self.builder.add_precedences(parts, added)
+            self.builder.add_precedences(added[:-1], parts[1:])
+            reduces.append(added)
+        return _OpGrid(
+            first=np.stack([parts[0] for parts in pieces]),
+            last=np.stack([parts[-1] for parts in pieces]),
+            done=np.stack([parts[-1] for parts in reduces]),
+            rows=np.concatenate([*pieces, *reduces]),
+        )
+
+    def _comm_streams(self, purpose: str) -> list[int]:
+        # The stream of each device, added on first use.
+        collectives = self.instance.collectives
+        shared = collectives is None or collectives.comm_streams == "shared"
+        name = "comm" if shared else f"{purpose} comm"
+        if name not in self.comm:
+            devices = range(self.instance.num_devices)
+            self.comm[name] = [self.builder.add_resource(f"{name} {d}") for d in devices]
+        return self.comm[name]
 
     def _ticks_row(
         self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
     ) -> IntArray:
-        row = row_of(entry, stage)
-        for value in row:
-            if (value, segments) not in self._known_ticks:
-                ticks = self.scale.ticks(Fraction(value) / segments)
-                self._known_ticks[value, segments] = ticks
-        ticks_of_row = [self._known_ticks[value, segments] for value in row]
-        return np.broadcast_to(np.array(ticks_of_row, dtype=np.int64), num_microbatches)
+        row = [self._ticks(value, segments) for value in row_of(entry, stage)]
+        return np.broadcast_to(np.array(row, dtype=np.int64), num_microbatches)
 
     @property
-    def returning(self) -> OpGrid:
-        """Ops that carry the gradient to the previous stage: I, or B where fused."""
+    def returning(self) -> _OpGrid:
+        # Ops that carry the gradient to the previous stage.
         return self.grid["I"] if self.instance.times.is_split else self.grid["B"]
 
     @property
-    def finishing(self) -> OpGrid:
-        """Ops after which a stage's weight gradient is complete: W, or B where fused."""
+    def finishing(self) -> _OpGrid:
+        # Ops after which a stage's weight gradient is complete.
         return self.grid["W"] if self.instance.times.is_split else self.grid["B"]
 
     def _add_local_precedences(self) -> None:
@@ -257,7 +300,7 @@ class _PipelineLowering:
         collectives = self.instance.collectives
         if collectives is None or collectives.all_gather is None:
             return
-        comm = self.streams.of(DATA_PARALLEL)
+        comm = self._comm_streams(DATA_PARALLEL)
         for stage in range(self.instance.num_stages):
             holders = self._holders(stage)
             gather = self._single_op(
@@ -271,7 +314,7 @@ class _PipelineLowering:
     def _add_delays(self) -> None:
         table = np.zeros((self.instance.num_devices,) * 2, dtype=np.int64)
         for _, source, target in self.boundary_pairs:
-            table[source, target] = self.scale.ticks(self._latency(source, target))
+            table[source, target] = self._lag(source, target)
         up, down = self.devices[:-1], self.devices[1:]
         forward, returning = self.grid["F"], self.returning
         self.builder.add_precedences(forward.done[:-1], forward.first[1:], table[up, down])
@@ -301,8 +344,7 @@ class _PipelineLowering:
                     )
                     self.transfers.append((columns, transfer))
                     self.builder.add_precedences(before, transfer)
-                    lag = self.scale.ticks(self._latency(source, target))
-                    self.builder.add_precedences(transfer, after, lag)
+                    self.builder.add_precedences(transfer, after, self._lag(source, target))
 
     def _transfer_resources(self) -> dict[tuple[int, int], list[int]]:
         pairs = sorted({(source, target) for _, source, target in self.boundary_pairs})
@@ -318,8 +360,10 @@ class _PipelineLowering:
 
     def _add_stage_tail_ops(self) -> None:
         instance = self.instance
-        kind, entry = self._reduction()
-        comm = [] if entry is None else self.streams.of(DATA_PARALLEL)
+        kind, entry = ALLREDUCE_KIND, instance.allreduce
+        if instance.collectives is not None and instance.collectives.reduce_scatter is not None:
+            kind, entry = REDUCE_SCATTER_KIND, instance.collectives.reduce_scatter
+        comm = [] if entry is None else self._comm_streams(DATA_PARALLEL)
         for stage in range(instance.num_stages):
             holders = self._holders(stage)
             ready = self.finishing.last[stage]
@@ -338,13 +382,6 @@ class _PipelineLowering:
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)
 
-    def _reduction(self) -> tuple[str, Any]:
-        """Return kind and time of the collective that combines the gradients of a stage."""
-        collectives = self.instance.collectives
-        if collectives is not None and collectives.reduce_scatter is not None:
-            return REDUCE_SCATTER_KIND, collectives.reduce_scatter
-        return ALLREDUCE_KIND, self.instance.allreduce
-
     def _single_op(
         self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
     ) -> int:
@@ -353,7 +390,6 @@ class _PipelineLowering:
         return int(ops[0])
 
     def _families(self) -> list[IntArray]:
-        """Group the micro-batches of each pipe that have equal times, amounts and transfers."""
         entries = self.instance.amounts().values()
         rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}
@@ -369,3 +405,66 @@ class _PipelineLowering:
             if shared.any():
                 columns.append(transfer[shared][:, None])
         return np.concatenate(columns, axis=1)
+
+
+def _pools(
+    instance: PipelineInstance, grid: Mapping[str, _OpGrid], devices: IntArray
+) -> list[Pool]:
+    # A forward acquires its peak at the start of its first piece, and gives back what it does not
+    # store at the end of its last piece. Backwards give back at the end of their last piece.
+    memory = instance.memory
+    if memory is None:
+        return []
+    stages = range(instance.num_stages)
+    share = Fraction(memory.released_by_backward_weight)
+    shares = {"I": 1 - share, "W": share} if instance.times.is_split else {"B": Fraction(1)}
+    stored = [_exact(row_of(memory.activation, stage)) for stage in stages]
+    acquired = stored
+    released = [(grid[kind].last, [row * part for row in stored]) for kind, part in shares.items()]
+    if memory.forward_peak is not None:
+        acquired = [_exact(row_of(memory.forward_peak, stage)) for stage in stages]
+        excess = [high - low for high, low in zip(acquired, stored, strict=True)]
+        released.insert(0, (grid["F"].last, excess))
+    static = [Fraction(0)] * instance.num_devices
+    # Where both pipes cross, they share the weights of the stage.
+    pipes = instance.stage_devices_of_pipes()
+    for stage, device in {place for places in pipes for place in enumerate(places)}:
+        static[device] += entry_at(memory.static, stage)
+    pools = []
+    for device, used in enumerate(static):
+        numbers: dict[Fraction, int] = {}
+        here = devices == device
+        taken = _events(grid["F"].first, acquired, here, numbers)
+        given = [_events(ops, rows, here, numbers) for ops, rows in released]
+        pools.append(
+            Pool(
+                name=f"device {device}",
+                capacity=entry_at(memory.capacity, device),
+                initial=used,
+                amounts=tuple(numbers),
+                acquire_op=taken[0],
+                acquire_amount=taken[1],
+                release_op=np.concatenate([ops for ops, _ in given]),
+                release_amount=np.concatenate([indices for _, indices in given]),
+            )
+        )
+    return pools
+
+
+def _exact(row: tuple[Decimal, ...]) -> Any:
+    # An array of fractions: one for all micro-batches broadcasts with one for each.
+    return np.array([Fraction(number) for number in row], dtype=object)
+
+
+def _events(
+    ops: IntArray, rows: list[Any], here: IntArray, numbers: dict[Fraction, int]
+) -> tuple[IntArray, IntArray]:
+    # `numbers` numbers distinct amounts as they are met; zeros are left out.
+    found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for stage in np.flatnonzero(here.any(axis=1)).tolist():
+        row = [numbers.setdefault(amount, len(numbers)) if amount else -1 for amount in rows[stage]]
+        index = np.broadcast_to(np.array(row, dtype=np.int64), here.shape[1])
+        used = here[stage] & (index >= 0)
+        found.append(ops[stage, used])
+        indices.append(index[used])
+    return np.concatenate(found), np.concatenate(indices)

@@ -1,28 +1,20 @@
-"""Replicas of a pipeline: which micro-batches each of them runs, said and checked."""
+"""Replicas of a pipeline as they are said, and when lists of micro-batches are an assignment."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ppsolve.models.core.violation import Violation
+from ppsolve.models.core.result import Result
 from ppsolve.models.documents.base import StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.entries import entry_at
-
-if TYPE_CHECKING:
-    from ppsolve.models.pipeline.instance import PipelineInstance
 
 Members = tuple[tuple[int, ...], ...]
 """Micro-batches of each replica."""
-
-RULE = "assignment"
-"""Rule that an assignment breaks which is none."""
 
 
 class Replicas(StrictModel):
@@ -82,12 +74,9 @@ class Replicas(StrictModel):
             )
         if self.members is None:
             return
-        if self.assignment == "free":
-            raise InputError(
-                'expected no members with assignment "free", or assignment "fixed"',
-                field="replicas.members",
-            )
-        problem = fault(self, self.members, num_microbatches)
+        problem: str | None = 'expected no members with assignment "free", or assignment "fixed"'
+        if self.assignment != "free":
+            problem = fault(self, self.members, num_microbatches)
         if problem is not None:
             raise InputError(problem, field="replicas.members")
 
@@ -100,16 +89,13 @@ def fault(
     Parameters
     ----------
     replicas : Replicas
-        Number of replicas, and whether all run as many micro-batches.
     members : sequence of sequences of int
-        Micro-batches of each replica.
     num_microbatches : int
-        Number of micro-batches that there are.
+        Micro-batches of the step.
 
     Returns
     -------
     str or None
-        What would be right, and what is wrong.
     """
     if len(members) != replicas.count:
         return f"expected one list for each of the {replicas.count} replicas, got {len(members)}"
@@ -128,12 +114,9 @@ def fault(
                 )
             owner[microbatch] = replica
     if len(owner) < num_microbatches:
-        absent = next(number for number in range(num_microbatches) if number not in owner)
+        absent = min(set(range(num_microbatches)) - owner.keys())
         return f"expected every micro-batch once, {absent} is in no replica"
-    return _wrong_counts(replicas, [len(those) for those in members])
-
-
-def _wrong_counts(replicas: Replicas, counts: list[int]) -> str | None:
+    counts = [len(those) for those in members]
     if replicas.counts == "equal" and len(set(counts)) > 1:
         return (
             f"expected as many micro-batches in every replica, got {min(counts)} and {max(counts)}"
@@ -170,142 +153,13 @@ def longest_first(work: Sequence[Any], replicas: int, most: int) -> list[list[in
     return members
 
 
-def first_members(instance: PipelineInstance) -> Members:
-    """Return the members of fixed replicas, or the longest micro-batches first to the least loaded.
+class PipelineResult(Result):
+    """Outcome of `optimize` for a pipeline.
 
     Parameters
     ----------
-    instance : PipelineInstance
-        A pipeline with replicas.
-
-    Returns
-    -------
-    tuple of tuple of int
-        Micro-batches of each replica, by rising number where they may be exchanged.
+    assignment : list of lists of int, optional
+        Micro-batches of each replica, where the pipeline has replicas.
     """
-    replicas, count = _replicas_of(instance), instance.num_microbatches
-    if not replicas.is_free:
-        return replicas.blocks(count)
-    plain = instance.in_numbers()
-    work = [sum(_durations(plain, number)) for number in range(count)]
-    most = count // replicas.count if replicas.counts == "equal" else count
-    members = longest_first(work, replicas.count, most)
-    return tuple(tuple(sorted(those)) for those in members)
 
-
-def _durations(instance: PipelineInstance, microbatch: int) -> Iterator[Fraction]:
-    for entry in instance.times.by_kind().values():
-        for stage in range(instance.num_stages):
-            yield entry_at(entry, stage, microbatch)
-
-
-def read_assignment(data: Any, instance: PipelineInstance) -> Members:
-    """Return the assignment that a document claims, or the first one where it claims none.
-
-    Parameters
-    ----------
-    data : object
-        A result, an entry or a schedule.
-    instance : PipelineInstance
-        A pipeline with replicas.
-
-    Returns
-    -------
-    tuple of tuple of int
-        Micro-batches of each replica; `assignment_violations` tells what is wrong with a claim.
-    """
-    claim = data.get("assignment") if isinstance(data, dict) else None
-    is_free = _replicas_of(instance).is_free
-    if claim is None or not is_free or _fault_of_claim(claim, instance) is not None:
-        return first_members(instance)
-    return tuple(map(tuple, claim))
-
-
-def assignment_violations(data: Any, instance: PipelineInstance) -> list[Violation]:
-    """Check the assignment that a document claims.
-
-    Parameters
-    ----------
-    data : object
-        A result, an entry or a schedule; one without an assignment claims none.
-    instance : PipelineInstance
-        A pipeline with replicas.
-
-    Returns
-    -------
-    list of Violation
-        At most one, of the rule ``assignment``.
-    """
-    claim = data.get("assignment") if isinstance(data, dict) else None
-    if claim is None:
-        return []
-    wrong = _fault_of_claim(claim, instance)
-    replicas = _replicas_of(instance)
-    if wrong is None and not replicas.is_free:
-        given = replicas.blocks(instance.num_microbatches)
-        if [sorted(those) for those in claim] != [sorted(those) for those in given]:
-            wrong = "the members of the replicas are fixed, and these are others"
-    return [] if wrong is None else [Violation(RULE, wrong, ())]
-
-
-def _fault_of_claim(claim: Any, instance: PipelineInstance) -> str | None:
-    is_table = isinstance(claim, list | tuple) and all(
-        isinstance(those, list | tuple) and all(type(number) is int for number in those)
-        for those in claim
-    )
-    if not is_table:
-        return "expected a list of micro-batches for each replica"
-    return fault(_replicas_of(instance), claim, instance.num_microbatches)
-
-
-def _replicas_of(instance: PipelineInstance) -> Replicas:
-    assert instance.replicas is not None
-    return instance.replicas
-
-
-def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineInstance:
-    """Return the pipeline of one replica alone.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with replicas.
-    members : sequence of int
-        Micro-batches of the replica, in the order in which it numbers them.
-
-    Returns
-    -------
-    PipelineInstance
-        The same pipeline with these micro-batches, numbered from 0, and one replica.
-    """
-    update: dict[str, Any] = {"replicas": None, "num_microbatches": len(members)}
-    if instance.lengths is not None:
-        update["lengths"] = tuple(instance.lengths[number] for number in members)
-    for name in ("times", "memory", "p2p"):
-        part = getattr(instance, name)
-        if part is not None:
-            update[name] = part.model_copy(
-                update={
-                    field: _chosen(entry, members)
-                    for field, entry in part
-                    if isinstance(entry, tuple) and field in _PER_MICROBATCH
-                }
-            )
-    return instance.model_copy(update=update)
-
-
-_PER_MICROBATCH = frozenset(
-    {
-        *("forward", "backward", "backward_input", "backward_weight"),
-        *("activation", "forward_peak", "bytes"),
-    }
-)
-"""Fields of times, memory and p2p whose entries may be lists per micro-batch."""
-
-
-def _chosen(entry: tuple[Any, ...], members: Sequence[int]) -> tuple[Any, ...]:
-    """Return an entry per stage with the numbers of some micro-batches only."""
-    return tuple(
-        tuple(item[number] for number in members) if isinstance(item, tuple) else item
-        for item in entry
-    )
+    assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)

@@ -44,7 +44,6 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
 
 
 def _sum(first: list[Decimal], second: list[Decimal]) -> list[Decimal]:
-    """Return the sums of two rows, each with one number per micro-batch or one for all."""
     length = max(len(first), len(second))
     rows = (row * length if len(row) == 1 else row for row in (first, second))
     return [sum(pair, Decimal(0)) for pair in zip(*rows, strict=True)]

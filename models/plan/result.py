@@ -11,7 +11,7 @@ from ppsolve.models.core.result import Reported, Status, Versions
 from ppsolve.models.documents.display import ShownInNotebooks, display
 from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.plan.request import RankOrder
 
 

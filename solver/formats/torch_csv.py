@@ -18,13 +18,12 @@ from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.replicas import replica_of
+from ppsolve.models.pipeline.joint import replica_of
 from ppsolve.solver.bounds.lower_bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
 from ppsolve.solver.pipeline.programs.communications import with_communications
-from ppsolve.solver.pipeline.programs.exchanges import broken_exchanges
-from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.rules import broken_exchanges, broken_rules
 from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulated_entry
 from ppsolve.solver.run.entries import relative_gap
 from ppsolve.solver.structure.implied import ImpliedOrder

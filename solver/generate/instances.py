@@ -23,7 +23,7 @@ import numpy as np
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.costs import EXACT
+from ppsolve.models.pipeline.entries import EXACT
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.generate.flags import TIMES, IntegerRange, PerDevice, Unequal, option_of
 

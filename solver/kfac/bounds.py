@@ -24,33 +24,24 @@ from ppsolve.solver.kfac.requirements import (
 )
 from ppsolve.solver.structure.dag import Dag
 
-MAX_TRIED = 150_000
-"""Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations
-left untried leave a bound true, and smaller."""
-
 
 @dataclass(frozen=True)
 class IterationsBound:
-    """Fewest iterations that the rules leave possible.
+    """Fewest iterations that the rules leave possible."""
 
-    Parameters
-    ----------
-    value : int
-        The bound, at least 1; one more than the most worth trying where none is possible.
-    by : str
-        The rule: ``trivial``, ``work`` (more work becomes ready from some moment on than the holes
-        from there hold) or ``window`` (an op has no hole left after its data).
-    infeasible_reason : str or None
-        Why no number of iterations is enough, where that is proved.
-    """
-
-    value: int
+    value: int  # the bound, at least 1; one more than the most worth trying where none is possible
+    # The rule: ``trivial``, ``work`` (more work becomes ready from some moment on than the holes
+    # from there hold) or ``window`` (an op has no hole left after its data).
     by: str
+    # Why no number of iterations is enough, where that is proved.
     infeasible_reason: str | None = None
 
 
 def iterations_bound(
-    pattern: RefreshPattern, devices: Sequence[int], clock: Clock | None = None
+    pattern: RefreshPattern,
+    devices: Sequence[int],
+    clock: Clock | None = None,
+    most_tried: int = 150_000,
 ) -> IterationsBound:
     """Prove a lower bound on the iterations of devices that share one number of them.
 
@@ -60,16 +51,13 @@ def iterations_bound(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices coupled by syncs (usually one).
     clock : Clock, optional
-        Once it is over, no further number is tried; one without a limit by default.
 
     Returns
     -------
     IterationsBound
-        The bound and the rule that proves it.
 
     Raises
     ------
@@ -81,37 +69,21 @@ def iterations_bound(
     if value > most:
         unplaceable = _unplaceable_when_steady(pattern, devices)
         return IterationsBound(value, "work", _why(pattern, unplaceable, most))
-    return _Climb(pattern, devices, most, clock).run(value)
+    return _Climb(pattern, devices, most, clock or Clock(), most_tried).run(value)
 
 
 class _Climb:
-    """Refutes numbers of iterations from the smallest one on.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        The pinned pipeline and the work.
-    devices : sequence of int
-        Devices that have the same number of iterations.
-    most : int
-        The largest number worth trying.
-    clock : Clock, optional
-        Ends the climb; one without a limit by default.
-    """
-
     def __init__(
         self,
         pattern: RefreshPattern,
         devices: Sequence[int],
         most: int,
-        clock: Clock | None = None,
+        clock: Clock,
+        most_tried: int,
     ) -> None:
-        self.clock = clock or Clock()
-        self.pattern = pattern
-        self.devices = devices
-        self.most = most
+        self.clock, self.pattern, self.devices, self.most = clock, pattern, devices, most
         self.steady = _steady(pattern)
-        self.left = MAX_TRIED * len(devices) // len(pattern.devices)
+        self.left = most_tried * len(devices) // len(pattern.devices)
 
     def run(self, value: int) -> IterationsBound:
         """Return the first number of iterations that is not refuted, or is too large to try.
@@ -139,37 +111,37 @@ class _Climb:
         return IterationsBound(value, by if value > 1 else "trivial")
 
     def _is_final(self, tried: int, unplaceable: _Unplaceable) -> bool:
-        """Return True if more iterations give the op no hole either."""
         return tried >= self.steady and not unplaceable.has_windows
 
     def _afford(self, tried: int) -> bool:
-        """Return True if a number may still be tried, and count its ops."""
         ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
         self.left -= ops
         return self.left >= 0 and ops <= MAX_UNROLLED and not self.clock.is_over
 
     def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
-        """Return the rule that refutes a number of iterations, and the op without a hole."""
         counts = [tried] * len(self.pattern.devices)
         lowered = lower_refresh(self.pattern, counts, devices=self.devices)
-        heads = window_heads(lowered.problem)
+        heads = _window_heads(lowered.problem)
         if isinstance(heads, int):
             return "window", _unplaceable(lowered, heads)
-        return _overfull(self.pattern, lowered, self.devices, heads), None
+        is_overfull = any(
+            _is_overfull(self.pattern, lowered, device, int(resource), heads)
+            for resource, device in zip(lowered.problem.span_resources, self.devices, strict=True)
+        )
+        return "work" if is_overfull else None, None
 
 
 def _steady(pattern: RefreshPattern) -> int:
-    """Return the iterations at both ends, where holes do not repeat, plus one whose holes do."""
+    # Holes do not repeat at either end; one iteration more has those that do.
     return 2 * iterations_until_steady(pattern) + 1
 
 
 def _unplaceable_when_steady(
     pattern: RefreshPattern, devices: Sequence[int]
 ) -> _Unplaceable | None:
-    """Return the op without a hole after its data once the holes repeat."""
     counts = [_steady(pattern)] * len(pattern.devices)
     lowered = lower_refresh(pattern, counts, devices=devices)
-    heads = window_heads(lowered.problem)
+    heads = _window_heads(lowered.problem)
     return _unplaceable(lowered, heads) if isinstance(heads, int) else None
 
 
@@ -185,8 +157,6 @@ def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -
 
 @dataclass(frozen=True)
 class _Unplaceable:
-    """An op without a hole after its data; `has_windows` if it has earlier ones."""
-
     op: str
     length: int
     has_windows: bool
@@ -200,10 +170,7 @@ def _unplaceable(lowered: LoweredRefresh, op: int) -> _Unplaceable:
 
 
 def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
-    """Return a number of iterations below which data is missing, or all holes are too short in sum.
-
-    Holes are added up only where all iterations have the same.
-    """
+    # Holes are added up only where all iterations have the same.
     fewest = max(1, *(_data_ready_by(pattern, device) for device in devices))
     if fits_one_period(pattern, devices):
         for device in devices:
@@ -219,30 +186,13 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
 
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
-    """Return the iteration by whose end all curvature of a device has its data."""
     own = pattern.devices[device]
     ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
 
 
-def _overfull(
-    pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int], heads: IntArray
-) -> str | None:
-    """Return ``work`` if some device has more work than its holes hold, else None."""
-    problem = lowered.problem
-    for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
-        ops = problem.ops_by_resource[resource]
-        ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]
-        if len(ops) and _is_overfull(pattern, lowered, device, ops, heads):
-            return "work"
-    return None
-
-
-def window_heads(problem: Problem) -> IntArray | int:
-    """Return the earliest start of every op inside its windows, int64[n] in ticks.
-
-    Where an op has no window that late, the number of the op is returned instead.
-    """
+def _window_heads(problem: Problem) -> IntArray | int:
+    # The earliest start of every op inside its windows, int64[n]; or an op without one that late.
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
     groups = _alike_windows(problem)
@@ -258,7 +208,6 @@ def window_heads(problem: Problem) -> IntArray | int:
 
 
 def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
-    """Return the ops that share one array of windows, and that array, for each array."""
     alike: dict[int, tuple[list[int], IntArray]] = {}
     for op, windows in problem.windows.items():
         alike.setdefault(id(windows), ([], windows))[0].append(op)
@@ -266,7 +215,6 @@ def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
 
 
 def _into_windows(heads: IntArray, ops: IntArray, windows: IntArray) -> int | None:
-    """Move the heads of `ops` into their next windows; return the first op that has none left."""
     place = np.searchsorted(windows[:, 1], heads[ops])
     late = place == len(windows)
     if np.any(late):
@@ -279,14 +227,19 @@ def _is_overfull(
     pattern: RefreshPattern,
     lowered: LoweredRefresh,
     device: int,
-    ops: IntArray,
+    resource: int,
     heads: IntArray,
 ) -> bool:
-    """Return True if the work ready from some moment on is longer than the holes from there."""
-    lengths = lowered.problem.duration[ops]
+    problem = lowered.problem
+    ops = problem.ops_by_resource[resource]
+    ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]
+    if not len(ops):
+        return False
+    lengths = problem.duration[ops]
     shortest = int(lengths.min())
     holes = pattern.holes(device, lowered.iterations[device])
-    usable = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
+    spare = pattern.room_for(shortest) - shortest
+    usable = [(start, end - spare) for start, end in holes]
     spans = np.array([r for r in usable if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
     order = np.argsort(heads[ops], kind="stable")
     moments = heads[ops][order]

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.pattern import (
     Hole,
     Member,
     RefreshPattern,
+    Rendezvous,
     rendezvous_length,
     rendezvous_of,
 )
-from ppsolve.solver.kfac.placement import DevicePlan, Order, greedy_order, plan_of_starts
+from ppsolve.solver.kfac.placement import (
+    DevicePlan,
+    Order,
+    greedy_order,
+    plan_of_starts,
+    recorded_start,
+    work_class,
+)
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     data_ends,
@@ -24,7 +34,133 @@ from ppsolve.solver.kfac.requirements import (
     refuse_unplaceable,
     too_long,
 )
-from ppsolve.solver.kfac.serial import LatestStart, SerialGenerator, Starts
+
+Starts = dict[tuple[int, int, int], int]
+"""Start in ticks by device, index of its work entry, and part."""
+
+Room = Callable[[int], int]
+"""From the length of an op to the ticks that it needs up to the end of its hole."""
+
+
+@dataclass(frozen=True)
+class _JointWork:
+    members: tuple[Member, ...]
+    parts: int
+    length: int
+    on_stream: bool
+
+
+class _DeviceTimeline:
+    def __init__(self, holes: Sequence[Hole], room: Room) -> None:
+        self.free = [(start, end, (start, end)) for start, end in holes]
+        self.ends = [end for _, end in holes]
+        self.room = room
+
+    def earliest(self, ready: int, length: int) -> int | None:
+        """Return the first start at or after `ready` at which `length` is free, or None."""
+        for place in range(bisect_left(self.ends, ready + length), len(self.free)):
+            start, end, hole = self.free[place]
+            start = max(start, ready)
+            if start <= min(end - length, hole[1] - self.room(length)):
+                return start
+        return None
+
+    def take(self, start: int, length: int) -> None:
+        """Occupy [start, start + length), which must be free."""
+        place = bisect_left(self.ends, start + length)
+        while self.free[place][0] > start or start + length > self.free[place][1]:
+            place += 1
+        begin, end, hole = self.free[place]
+        rest = [
+            (low, high, hole) for low, high in ((begin, start), (start + length, end)) if low < high
+        ]
+        self.free[place : place + 1] = rest
+        self.ends[place : place + 1] = [high for _, high, _ in rest]
+
+
+class _SerialGenerator:
+    def __init__(
+        self,
+        pattern: RefreshPattern,
+        devices: Sequence[int],
+        rendezvous: Rendezvous,
+        room: Room,
+    ) -> None:
+        self.pattern = pattern
+        self.devices = devices
+        self.room = room
+        self.before = {d: predecessors(pattern.devices[d]) for d in devices}
+        self.data = {d: data_ends(pattern.devices[d]) for d in devices}
+        self.items = self._in_order(rendezvous)
+
+    def _in_order(self, rendezvous: Rendezvous) -> list[_JointWork]:
+        found = {
+            rendezvous[device, index]
+            for device in self.devices
+            for index in range(len(self.pattern.devices[device].work))
+        }
+        return [self._item(members) for members in sorted(found, key=self._rank)]
+
+    def _rank(self, members: tuple[Member, ...]) -> tuple[int, int, Member]:
+        works = [self.pattern.devices[device].work[index] for device, index in members]
+        return work_class(works[0]), min(recorded_start(work) for work in works), members[0]
+
+    def _item(self, members: tuple[Member, ...]) -> _JointWork:
+        device, index = members[0]
+        work = self.pattern.devices[device].work[index]
+        on_stream = work.label.kind == "sync" and not self.pattern.syncs_in_holes
+        return _JointWork(members, work.parts, rendezvous_length(self.pattern, members), on_stream)
+
+    def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
+        """Return the starts within so many iterations, and the first work that fits nowhere."""
+        whole = [(0, iterations * self.pattern.period)]
+        self.lanes = {
+            (device, on_stream): _DeviceTimeline(whole, lambda length: length)
+            if on_stream
+            else _DeviceTimeline(self.pattern.holes(device, iterations), self.room)
+            for device in self.devices
+            for on_stream in (False, True)
+        }
+        self.ended: dict[Member, int] = {}
+        starts: Starts = {}
+        for item in self.items:
+            if not self._place(item, starts):
+                return starts, item.members[0]
+        return starts, None
+
+    def _place(self, item: _JointWork, starts: Starts) -> bool:
+        ready = max(
+            (
+                self.ended[device, other]
+                for device, index in item.members
+                for other in self.before[device][index]
+            ),
+            default=0,
+        )
+        for part in range(item.parts):
+            device, index = item.members[0]
+            data = self.data[device][index]
+            start = self._earliest(item, max(ready, data[part]) if data else ready)
+            if start is None:
+                return False
+            for device, index in item.members:
+                self.lanes[device, item.on_stream].take(start, item.length)
+                starts[device, index, part] = start
+            ready = start + item.length
+        self.ended.update(dict.fromkeys(item.members, ready))
+        return True
+
+    def _earliest(self, item: _JointWork, ready: int) -> int | None:
+        lanes = [self.lanes[device, item.on_stream] for device, _ in item.members]
+        while True:
+            found = [lane.earliest(ready, item.length) for lane in lanes]
+            times = [time for time in found if time is not None]
+            if len(times) < len(found):
+                return None
+            if max(times) == min(times):
+                return times[0]
+            ready = max(times)
+
 
 Generator = Callable[[int], tuple[Starts, Member | None]]
 """From a number of iterations to starts, and the work that found no room in them."""
@@ -43,14 +179,11 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     Parameters
     ----------
     pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
     order : callable
-        The order in which a device that is scheduled alone looks at its work.
 
     Returns
     -------
     list of DevicePlan
-        The plan of each device; the limit on saved tensors is not looked at.
 
     Raises
     ------
@@ -60,16 +193,16 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     refuse_missing_data(pattern)
     rendezvous = rendezvous_of(pattern)
     refuse_unplaceable(pattern, rendezvous)
-    latest_start = _remembered(pattern)
+    room = cache(pattern.room_for)
     lengths: Lengths = {device.device: {} for device in pattern.devices}
     for (device, index), members in rendezvous.items():
         lengths[device][index] = rendezvous_length(pattern, members)
     plans: dict[int, DevicePlan] = {}
     for devices in coupled_devices(pattern, rendezvous):
         generator: Generator = (
-            _Chronological(pattern, devices[0], latest_start, order)
+            _Chronological(pattern, devices[0], room, order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else SerialGenerator(pattern, devices, rendezvous, latest_start)
+            else _SerialGenerator(pattern, devices, rendezvous, room)
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
         for device in devices:
@@ -77,32 +210,23 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     return [plans[device.device] for device in pattern.devices]
 
 
-def _remembered(pattern: RefreshPattern) -> LatestStart:
-    rooms: dict[int, int] = {}
-
-    def latest_start(hole: Hole, length: int) -> int:
-        if length not in rooms:
-            rooms[length] = pattern.room_for(length)
-        return hole[1] - rooms[length]
-
-    return latest_start
-
-
 def _fewest_iterations(
     pattern: RefreshPattern, devices: Sequence[int], generate: Generator, lengths: Lengths
 ) -> tuple[Starts, int]:
-    """Return starts in the fewest iterations at which `generate` places all work.
-
-    Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops of
-    clocks that run ahead no longer follow. So one fewer is tried.
-    """
+    # Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops
+    # of clocks that run ahead no longer follow. So one fewer is tried.
     enough = most_iterations(pattern, devices)
     servable = min(enough, most_unrolled(pattern, devices))
     iterations, failed = 1, 0
     starts, unplaced = generate(iterations)
     while unplaced is not None:
         if iterations >= enough:
-            raise _out_of_iterations(pattern, unplaced, enough)
+            device, index = unplaced
+            raise InputError(
+                f"found no room on device {device} within {enough} iterations; "
+                "expected larger bubbles in every iteration, or a smaller margin",
+                field=pattern.devices[device].work[index].label.text,
+            )
         if iterations >= servable:
             raise too_long(pattern, devices, iterations)
         failed, iterations = iterations, min(2 * iterations, servable)
@@ -117,17 +241,7 @@ def _fewest_iterations(
     return starts, iterations
 
 
-def _out_of_iterations(pattern: RefreshPattern, unplaced: Member, iterations: int) -> InputError:
-    device, index = unplaced
-    return InputError(
-        f"found no room on device {device} within {iterations} iterations; "
-        "expected larger bubbles in every iteration, or a smaller margin",
-        field=pattern.devices[device].work[index].label.text,
-    )
-
-
 def _used(pattern: RefreshPattern, starts: Starts, lengths: Lengths) -> int:
-    """Return the iterations that work at `starts` takes, at least one."""
     return max(
         (
             max(-(-(start + lengths[device][index]) // pattern.period), start // pattern.period + 1)
@@ -147,26 +261,10 @@ def _plan(
 
 
 class _Chronological:
-    """Fills the holes of one device in the order of time.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
-    device : int
-        Number of the device.
-    latest_start : callable
-        `pattern.latest_start`, remembered.
-    order : callable
-        The order in which work is looked at.
-    """
-
-    def __init__(
-        self, pattern: RefreshPattern, device: int, latest_start: LatestStart, order: Order
-    ) -> None:
+    def __init__(self, pattern: RefreshPattern, device: int, room: Room, order: Order) -> None:
         self.pattern = pattern
         self.device = device
-        self.latest_start = latest_start
+        self.room = room
         self.work = pattern.devices[device].work
         self.order = order(pattern.devices[device])
         self.data = data_ends(pattern.devices[device])
@@ -197,14 +295,12 @@ class _Chronological:
         return self.starts, None if unplaced is None else (self.device, unplaced)
 
     def _data(self, index: int) -> int:
-        """Return the tick at which the next part of a curvature has its data; 0 for other work."""
         return self.data[index][self.done[index]] if self.data[index] else 0
 
     def _fill(self, hole: Hole) -> None:
-        """Put work at the cursor, or move it to where work becomes ready, to the hole's end."""
         cursor: int | None = hole[0]
         while cursor is not None and self.left:
-            if not self.lengths or self.latest_start(hole, self.lengths[0]) < cursor:
+            if not self.lengths or hole[1] - self.room(self.lengths[0]) < cursor:
                 return
             place = self._first_that_fits(hole, cursor)
             if place is None:
@@ -220,22 +316,20 @@ class _Chronological:
             ready = self.ready[index]
             if ready is None or ready > cursor:
                 continue
-            if self.latest_start(hole, self.work[index].length) >= cursor:
+            if hole[1] - self.room(self.work[index].length) >= cursor:
                 return place
         return None
 
     def _next_ready(self, hole: Hole, cursor: int) -> int | None:
-        """Return the next tick at which work becomes ready that still fits the hole."""
         times = [
             ready
             for index in self.left
             if (ready := self.ready[index]) is not None
-            and cursor < ready <= self.latest_start(hole, self.work[index].length)
+            and cursor < ready <= hole[1] - self.room(self.work[index].length)
         ]
         return min(times, default=None)
 
     def _put(self, index: int, start: int) -> int:
-        """Place the next part of a work entry, and return its end."""
         self.starts[self.device, index, self.done[index]] = start
         self.done[index] += 1
         end = start + self.work[index].length

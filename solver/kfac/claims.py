@@ -20,9 +20,9 @@ from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import ITERATIONS
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.heuristics import plans_of
 from ppsolve.solver.kfac.pattern import pattern_of
+from ppsolve.solver.kfac.placement import Refresh
 from ppsolve.solver.kfac.requirements import MOST_ITERATIONS
 
 _COUNTED = ("value", "bound", "gap", "heuristics", "bubble_ratio")
@@ -45,14 +45,11 @@ def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pinned pipeline.
     given : Schedule, pydantic model or dict
-        The schedule, or a document that holds one.
 
     Returns
     -------
     list of Violation
-        Broken rules, and claims that the schedule does not keep.
 
     Raises
     ------
@@ -83,7 +80,7 @@ def without_counts(data: Any) -> Any:
 
 
 def _rows(schedule: Schedule) -> dict[str, Any]:
-    """Return the document of a schedule, so that its ops are found by name."""
+    # Ops are found by name, not by number.
     problem = schedule.problem
     time = problem.scale.time
     return {
@@ -106,12 +103,10 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
     data : object
         Parsed JSON of a result, an entry or a bare schedule; None claims nothing.
     pattern : RefreshPattern
-        The pinned pipeline and its work.
 
     Returns
     -------
     list of int
-        Iterations of each device, at least 1.
     """
     document = data.get("schedule", data) if isinstance(data, dict) else None
     rows = document.get("ops") if isinstance(document, dict) else None
@@ -138,7 +133,6 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
 
 
 def _claimed(data: Any, device: int) -> int:
-    """Return the iterations of one device that a document claims, 1 where it claims none."""
     claims = data.get("iterations_of")
     if not isinstance(claims, list | tuple) or device >= len(claims):
         return 1
@@ -148,7 +142,6 @@ def _claimed(data: Any, device: int) -> int:
 
 
 def _members(name: str) -> list[int]:
-    """Return the devices that the name of an op of K-FAC work begins with."""
     found = _WORK_ID.fullmatch(name)
     return [int(part) for part in found[1].split("+")] if found else []
 
@@ -163,7 +156,6 @@ def _iteration_of(op: dict[str, Any], pattern: RefreshPattern) -> int:
 
 
 def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
-    """Yield what a document says of value, bound, gap and status and is not so."""
     value = Fraction(iterations)
     yield from refuted(data, {"value": iterations})
     yield from contradictions(data, value, slack=Fraction(0), share=TOLERANCE, unit=ITERATIONS)
@@ -175,7 +167,6 @@ def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
 
 
 def _are_at_most(bounds: Any, counts: Any) -> bool:
-    """Whether both are lists of numbers of the same length, no bound above its count."""
     if not isinstance(bounds, list | tuple) or not isinstance(counts, list | tuple):
         return False
     if not all(isinstance(number, int | float) for number in (*bounds, *counts)):
@@ -187,7 +178,6 @@ def _are_at_most(bounds: Any, counts: Any) -> bool:
 def _figure_claims(
     data: dict[str, Any], pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
 ) -> Iterator[Violation]:
-    """Yield every figure of a refresh that the schedule does not have."""
     refresh = Refresh(pattern, plans_of(pattern, lowered, schedule))
     actual = refresh.figures() | {"bubble_ratio": 1 - refresh.usage}
     if data.get("labels") is not None and not _same_labels(data["labels"], actual, pattern):
@@ -198,7 +188,7 @@ def _figure_claims(
 
 
 def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -> bool:
-    """Whether labels are those of the schedule; work without length may be anywhere."""
+    # Work without length may be anywhere.
     actual = figures["labels"]
     if not isinstance(given, list | tuple) or len(given) != len(actual):
         return False
@@ -209,7 +199,6 @@ def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -
 
 
 def _that_run(iterations: Any, device: DevicePattern) -> Any:
-    """Return the labels per iteration without those of work that takes no time."""
     idle = {work.label.text for work in device.work if work.length == 0}
     if not isinstance(iterations, list | tuple):
         return iterations

@@ -20,51 +20,34 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
+from ppsolve.solver.kfac.component import (
+    ComponentResult,
+    ComponentSchedule,
+    completion_bound,
+    end_weights,
+)
 from ppsolve.solver.kfac.requirements import fits_one_period
-from ppsolve.solver.kfac.tie_bounds import completion_bound
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
-MAX_PLACES = 1_000_000
-"""Most pairs of a K-FAC part and a hole of its device, over all iterations of a component, for
-which an exact model is built. A pair may be an interval in the domain of an op's start, so this
-bounds the size of the model. A number of iterations with more pairs is left open, and the stop
-reason is `StopReason.TOO_LARGE`."""
 
-PLAIN_SHARE = 0.5
-"""Share of the time for the plain model, before the one that counts the work in every hole. On
-`instances/kfac` the plain model settles every number of iterations that it is asked for within
-0.03 deterministic units, but for one (replicas of Chimera) that 2.5 units of either leave open."""
+@dataclass(frozen=True)
+class RefreshSearchParams:
+    """Shares of the exact search for one refresh, and the largest model that is built."""
 
-PLAIN_UNITS = 10.0
-"""Deterministic time for the plain model where there is no limit: 300 times that of those
-numbers; without an end the second model would never have its turn."""
-
-FIRST_PASS_LIMIT = 5.0
-"""Most seconds (or deterministic units) for a number of iterations on the first pass, so that an
-easy larger one need not wait for a hard smaller one: behind the open one above, the next takes
-0.03 units."""
-
-TIE_BREAK_LIMIT = 3.0
-"""Most seconds (or deterministic units) for the tie-break of one component: on four devices of
-Chimera (4x8) 0.5, 1.5 and 3 units give the same schedule, 6 units one that is 0.02 % fresher."""
-
-TIE_BREAK_RESERVE = 1.25
-"""Shares of the search are this much smaller than equal ones, so that tie-breaks have time left."""
+    max_places: int = 1_000_000  # pairs of a part and a hole: each may be an interval of a domain
+    plain_share: float = 0.5  # of the time, for the model that does not count the work in holes
+    plain_units: float = 10.0  # deterministic time of that model where there is no limit
+    first_pass: float = 5.0  # most seconds or units for a number, so that larger ones get a turn
+    tie_break: float = 3.0  # most seconds or units for the tie-break of a component
+    reserve: float = 1.25  # shares are so much smaller, so that tie-breaks have time left
 
 
 @dataclass
 class Budget:
-    """Time of one run, shared out among the searches that are still to come.
+    """Time of one run, shared out among the searches that are still to come."""
 
-    Parameters
-    ----------
-    limits : SearchLimits
-        Limits of the whole run from now on.
-    """
-
-    limits: SearchLimits
+    limits: SearchLimits  # limits of the whole run from now on
     began: float = field(default_factory=time.monotonic)
     used_units: float = 0.0
 
@@ -74,14 +57,12 @@ class Budget:
         Parameters
         ----------
         parts : float
-            Number of parts.
         most : float, optional
             Most seconds (or deterministic units) of the part.
 
         Returns
         -------
         SearchLimits
-            Limits of the part.
         """
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
@@ -98,19 +79,7 @@ class Budget:
 
 
 class ComponentSearch:
-    """Exact search for the fewest iterations of devices that share one number of them.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
-    devices : sequence of int
-        The devices, coupled by syncs (usually one).
-    tie_break : TieBreak
-        The secondary objective at the fewest iterations.
-    budget : Budget
-        Time of the run.
-    """
+    """Exact search for the fewest iterations of devices that share one number of them."""
 
     def __init__(
         self,
@@ -118,11 +87,10 @@ class ComponentSearch:
         devices: Sequence[int],
         tie_break: TieBreak,
         budget: Budget,
+        params: RefreshSearchParams = RefreshSearchParams(),
     ) -> None:
-        self.pattern = pattern
-        self.devices = devices
-        self.tie_break = tie_break
-        self.budget = budget
+        self.pattern, self.devices, self.tie_break = pattern, devices, tie_break
+        self.budget, self.params = budget, params
 
     def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
         """Lower the component at a number of iterations.
@@ -137,7 +105,6 @@ class ComponentSearch:
         Returns
         -------
         LoweredRefresh
-            The problem in ticks.
         """
         counts = [iterations] * len(self.pattern.devices)
         weight_of = end_weights(self.tie_break) if with_weights else None
@@ -149,31 +116,30 @@ class ComponentSearch:
         Parameters
         ----------
         known : ComponentResult
-            Best known schedule and bound.
         most : int
             The largest number worth trying.
         components_left : int
-            How many components share the time that is left.
+            Components that share the time that is left.
 
         Returns
         -------
         ComponentResult
-            The best schedule and bound that the time allows.
         """
         if known.is_proved:
             return known
-        result = known
+        result, first = known, self.params.first_pass
         if (
             known.best is None
             and known.lower < most
             and fits_one_period(self.pattern, self.devices)
         ):
             # Where the largest number is ruled out, all are: memory does not get easier.
-            result = self._pass(known, range(most, most + 1), components_left, FIRST_PASS_LIMIT)
+            result = self._pass(known, range(most, most + 1), components_left, first)
             if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
                 return result
-        result = self._pass(result, range(known.lower, most + 1), components_left, FIRST_PASS_LIMIT)
-        if result.is_proved or _is_final(result):
+        result = self._pass(result, range(known.lower, most + 1), components_left, first)
+        # Nothing is left to search where every number is ruled out.
+        if result.is_proved or result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}:
             return result
         return self._pass(result, range(result.lower, most + 1), components_left)
 
@@ -184,12 +150,11 @@ class ComponentSearch:
         components_left: int,
         most: float | None = None,
     ) -> ComponentResult:
-        """Try numbers of iterations in turn until one has a schedule."""
         is_gapless = True
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
                 break
-            limits = self.budget.share(components_left * TIE_BREAK_RESERVE, most)
+            limits = self.budget.share(components_left * self.params.reserve, most)
             if limits.seconds == 0:
                 return replace(result, stop_reason=StopReason.TIME)
             outcome = self._attempt(count, limits)
@@ -218,23 +183,26 @@ class ComponentSearch:
             for device in self.devices
         )
         ops = unrolled_ops(self.pattern, counts, self.devices)
-        return places > MAX_PLACES or ops > MAX_UNROLLED
+        return places > self.params.max_places or ops > MAX_UNROLLED
 
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
-        """Look for a schedule: first with the plain model, then counting work in holes."""
         if self.is_too_large(iterations):
             return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
-        outcome = self._solve(implied, Question(0), _plain_limits(limits))
+        plain, counted = self._plain(limits), limits.scaled(1 - self.params.plain_share)
+        outcome = self._solve(implied, Question(0), plain)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            question = Question(0, window_work=True)
-            outcome = self._solve(implied, question, limits.scaled(1 - PLAIN_SHARE))
+            outcome = self._solve(implied, Question(0, window_work=True), counted)
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
-            question = Question(0, window_work=True, rounding="up")
-            outcome = self._solve(implied, question, limits.scaled(1 - PLAIN_SHARE))
+            outcome = self._solve(implied, Question(0, window_work=True, rounding="up"), counted)
             return replace(outcome, infeasible=False)
         return outcome
+
+    def _plain(self, limits: SearchLimits) -> SearchLimits:
+        if limits.seconds is None and limits.deterministic is None:
+            return replace(limits, deterministic=self.params.plain_units)
+        return limits.scaled(self.params.plain_share)
 
     def _solve(
         self, implied: ImpliedOrder, question: Question, limits: SearchLimits
@@ -252,9 +220,7 @@ class ComponentSearch:
         Parameters
         ----------
         result : ComponentResult
-            The best schedule.
         components_left : int
-            How many components share the time that is left.
 
         Returns
         -------
@@ -268,37 +234,22 @@ class ComponentSearch:
         lowered = self.lowered(result.iterations, with_weights=True)
         incumbent = Schedule(lowered.problem, result.best.schedule.start)
         lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
-        limits = self.budget.share(components_left, TIE_BREAK_LIMIT)
-        outcome = self._solve(ImpliedOrder(lowered.problem), Question(lower, incumbent), limits)
+        limits = self.budget.share(components_left, self.params.tie_break)
+        implied = ImpliedOrder(lowered.problem)
+        outcome = self._solve(implied, Question(lower, incumbent), limits)
         best, by = incumbent, result.best.by
         better = outcome.schedule
         # Amounts of memory are rounded down: the bound holds, a schedule need not.
         is_valid = better is not None and not check_schedule(lowered.problem, better)
         if better is not None and is_valid and better.value < incumbent.value:
             best, by = better, "cp-sat"
-        reason = result.stop_reason
-        if _is_stopped(outcome):
-            reason = StopReason.INTERRUPTED
-        bound = max(lower, outcome.bound or 0)
-        found = ComponentSchedule(lowered, best, by)
         return replace(
             result,
-            best=found,
-            stop_reason=reason,
+            best=ComponentSchedule(lowered, best, by),
+            stop_reason=StopReason.INTERRUPTED if _is_stopped(outcome) else result.stop_reason,
             tie_break=self.tie_break,
-            tie=(best.value, bound),
+            tie=(best.value, max(lower, outcome.bound or 0)),
         )
-
-
-def _plain_limits(limits: SearchLimits) -> SearchLimits:
-    if limits.seconds is None and limits.deterministic is None:
-        return replace(limits, deterministic=PLAIN_UNITS)
-    return limits.scaled(PLAIN_SHARE)
-
-
-def _is_final(result: ComponentResult) -> bool:
-    """Return True if nothing is left to search: interrupted, or every number ruled out."""
-    return result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 
 def _is_stopped(outcome: ExactAnswer) -> bool:

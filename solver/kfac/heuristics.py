@@ -14,19 +14,21 @@ from ppsolve.models.core.result import HeuristicStatus, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.op_kinds import KIND_OF
+from ppsolve.models.kfac.labels import KIND_OF
 from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.causal import pipefisher_causal
-from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.pipefisher import pipefisher
 from ppsolve.solver.kfac.placement import (
     DevicePlan,
+    Order,
+    Refresh,
     absolute_starts,
     freshest_order,
+    greedy_order,
     plan_of_starts,
     shortest_order,
 )
@@ -34,14 +36,17 @@ from ppsolve.solver.kfac.placement import (
 A_REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
 
 PIPEFISHER = "PipeFisher: Osawa et al. 2023"
-AFTER_PIPEFISHER = f"{OURS}, after {PIPEFISHER}"
 
-CAUSAL = Heuristic(
+
+def _repaired(name: str, summary: str, order: Order) -> Heuristic:
+    rule, source = partial(pipefisher_causal, order=order), f"{OURS}, after {PIPEFISHER}"
+    return Heuristic(name, summary, rule, A_REFRESH, source=source)
+
+
+CAUSAL = _repaired(
     "pipefisher-causal",
     "PipeFisher's greedy repaired: causal, per module, in its own pipe",
-    pipefisher_causal,
-    A_REFRESH,
-    source=AFTER_PIPEFISHER,
+    greedy_order,
 )
 REFRESH_HEURISTICS = (
     Heuristic(
@@ -52,19 +57,15 @@ REFRESH_HEURISTICS = (
         source=PIPEFISHER,
     ),
     CAUSAL,
-    Heuristic(
+    _repaired(
         "shortest-first",
         "repaired greedy, the shortest curvature first: saved tensors are given back soon",
-        partial(pipefisher_causal, order=shortest_order),
-        A_REFRESH,
-        source=AFTER_PIPEFISHER,
+        shortest_order,
     ),
-    Heuristic(
+    _repaired(
         "freshest-first",
         "repaired greedy, factor after factor: inverses are ready soon",
-        partial(pipefisher_causal, order=freshest_order),
-        A_REFRESH,
-        source=AFTER_PIPEFISHER,
+        freshest_order,
     ),
 )
 """In the order of reports; each takes a `RefreshPattern` and gives a list of `DevicePlan`."""
@@ -74,21 +75,13 @@ _CLASS = {kind: word for (word, _), kind in KIND_OF.items()}
 
 @dataclass(frozen=True)
 class RefreshOutcome(HeuristicOutcome):
-    """Outcome of one heuristic on a refresh pattern.
-
-    Parameters
-    ----------
-    plans : list of DevicePlan, optional
-        The plan of each device.
-    breaks, breaks_of : dict of str to int, list of them
-        Number of ops that break each rule, in all and per device.
-    unaligned : dict of str to int
-        Syncs that do not start together on their devices, and their last end in ticks.
-    """
+    """Outcome of one heuristic on a refresh pattern."""
 
     plans: Sequence[DevicePlan] | None = None
+    # Number of ops that break each rule, in all and per device.
     breaks: dict[str, int] = field(default_factory=dict)
     breaks_of: list[dict[str, int]] = field(default_factory=list)
+    # Syncs that do not start together on their devices, and their last end in ticks.
     unaligned: dict[str, int] = field(default_factory=dict)
 
 
@@ -100,12 +93,10 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     heuristic : Heuristic
         One of `REFRESH_HEURISTICS`.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
 
     Returns
     -------
     RefreshOutcome
-        Its plans, schedule and broken rules.
     """
     name = heuristic.name
     try:
@@ -122,6 +113,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
             # On a device that meets others a sync takes as long as the longest of them.
             plans = plans_of(pattern, lowered, schedule)
         return RefreshOutcome(name, HeuristicStatus.FEASIBLE, schedule, plans=plans)
+    first = f"; first {violations[0]}" if violations else ""
     breaks_of = _breaks(schedule, violations)
     breaks = dict(sum((Counter(rules) for rules in breaks_of.values()), Counter()))
     if unaligned:
@@ -130,7 +122,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
         name,
         HeuristicStatus.INFEASIBLE,
         schedule,
-        _reason(breaks, violations),
+        f"breaks rules: {broken_rules(breaks)}{first}",
         plans=plans,
         breaks=breaks,
         breaks_of=[breaks_of.get(device.device, {}) for device in pattern.devices],
@@ -148,16 +140,13 @@ def scheduled(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     plans : sequence of DevicePlan
-        The plan of each device of the problem.
     lowered : LoweredRefresh
-        The problem, with enough iterations for the plans.
 
     Returns
     -------
     (Schedule, dict of str to int)
-        The schedule, and the last end in ticks of every sync that does not start together.
+        And the last end in ticks of every sync that does not start together.
     """
     problem = lowered.problem
     start = problem.pinned.copy()
@@ -185,16 +174,12 @@ def plans_of(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     lowered : LoweredRefresh
-        The problem of the schedule.
     schedule : Schedule
-        A schedule of all devices.
 
     Returns
     -------
     list of DevicePlan
-        One plan per device.
     """
     rendezvous = rendezvous_of(pattern)
     plans = []
@@ -215,7 +200,6 @@ def plans_of(
 
 
 def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[str, int]]:
-    """Count the ops of each device that break each rule."""
     problem = schedule.problem
     early = schedule.start[problem.after] < schedule.end[problem.before] + problem.lag
     broken = {
@@ -239,11 +223,6 @@ def _broken_precedence(problem: Problem, edge: int) -> str:
     return "cov_out_of_order" if first == second else f"{second}_before_{first}"
 
 
-def _reason(breaks: dict[str, int], violations: list[Violation]) -> str:
-    first = f"; first {violations[0]}" if violations else ""
-    return f"breaks rules: {broken_rules(breaks)}{first}"
-
-
 def refresh_entry(
     outcome: HeuristicOutcome,
     pattern: RefreshPattern,
@@ -256,9 +235,7 @@ def refresh_entry(
     Parameters
     ----------
     outcome : HeuristicOutcome
-        The outcome of the heuristic.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     best : int, optional
         Best known number of iterations, for the gap.
     with_schedule : bool
@@ -267,7 +244,6 @@ def refresh_entry(
     Returns
     -------
     RefreshEntry
-        The entry; without figures where the heuristic gave no plan.
     """
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
@@ -293,7 +269,7 @@ def refresh_entry(
 
 
 def _document(outcome: RefreshOutcome) -> ScheduleDocument | None:
-    """Return the schedule; a sync that does not meet runs from its first start to its last end."""
+    # A sync that does not meet runs from its first start to its last end.
     if outcome.schedule is None:
         return None
     document, scale = ScheduleDocument.of(outcome.schedule), outcome.schedule.problem.scale

@@ -26,7 +26,6 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
-from ppsolve.solver.kfac.bubble_filling import pin_and_fill
 from ppsolve.solver.kfac.claims import check_refresh, iterations_in, without_counts
 from ppsolve.solver.kfac.heuristics import (
     REFRESH_HEURISTICS,
@@ -34,13 +33,11 @@ from ppsolve.solver.kfac.heuristics import (
     run_refresh_heuristic,
 )
 from ppsolve.solver.kfac.pattern import pattern_of
-from ppsolve.solver.kfac.pinned import pinned_cycle
+from ppsolve.solver.kfac.pinned import pin_and_fill, pinned_cycle
 from ppsolve.solver.kfac.refresh import SCHEDULES_OF, RefreshTask
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn, inserted, whole
-from ppsolve.solver.run.steps import EXACT_SLACK, STEPS, WINDOWS, fits_a_model
 from ppsolve.solver.run.task import Task
 
 A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
@@ -80,10 +77,9 @@ class KfacKind(Kind[KfacInstance]):
         if is_refresh(instance):
             pattern = pattern_of(instance)
             return lower_refresh(pattern, iterations_in(document, pattern)).problem
-        cycle = lower_cycle(instance, exact=exact)
         if instance.pattern == FREE_PIPELINE:
-            return cycle
-        return pinned_cycle(instance, cycle, instance.pattern)
+            return lower_cycle(instance, exact=exact)
+        return pinned_cycle(instance, instance.pattern, exact=exact)
 
     def heuristics_of(self, instance: KfacInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a refresh, or those of a cycle."""
@@ -176,23 +172,9 @@ class KfacKind(Kind[KfacInstance]):
         return super().check(instance, given, exact=exact)
 
 
-def solve_pinned(turn: Turn) -> None:
-    """Solve the best pinned patterns exactly, so that a free pipeline is never worse."""
-    from ppsolve.solver.kfac.warm_start import solve_best_patterns
-
-    task = turn.task
-    outcomes = list(task.outcomes.values())
-    for name, schedule in solve_best_patterns(task.instance, task.problem, outcomes, turn.limits()):
-        turn.board.propose(schedule, name)
-
-
-PINNED_FIRST = Step("pinned patterns", fits_a_model, whole, solve_pinned, EXACT_SLACK)
-
-
 class CycleTask(ScheduleTask):
     """A refresh cycle that is being solved."""
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = inserted(STEPS, WINDOWS.name, PINNED_FIRST)
     orders_are_all: ClassVar[bool] = False
     schedules_of: ClassVar[str] = SCHEDULES_OF
 

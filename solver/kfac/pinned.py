@@ -1,9 +1,11 @@
-"""Pinned patterns: the schedule of a pipeline heuristic, repeated every period."""
+"""Refresh cycles around a pinned pipeline: the pins, and bubbles filled greedily."""
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,51 +15,34 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.kfac.cycle import LoweredCycle, lay_out_cycle
+from ppsolve.models.kfac.cycle import (
+    LoweredCycle,
+    Place,
+    lower_iteration,
+    modules_by_stage,
+    places,
+)
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
-from ppsolve.models.kfac.op_kinds import KIND_OF
-from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.work import Place, lower_iteration, modules_by_stage, places
+from ppsolve.models.kfac.labels import KIND_OF
+from ppsolve.models.kfac.pattern import RefreshPattern, windows_in
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.priorities import longest_tail, ranked
+from ppsolve.solver.heuristics.serial import TimeLine
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.structure.timing import Network
 
 PATTERNS: dict[str, Heuristic] = {
     heuristic.name: heuristic for heuristic in (*PIPELINE.heuristics, *GENERIC)
 }
 """Heuristics whose schedule of the pipeline can be pinned."""
 
-NO_OPS = np.zeros(0, dtype=np.int64)
 
 NO_END = 2**61
-"""End of the last hole, which has none: beyond all ticks, and sums of two still fit in int64."""
-
-
-@dataclass(frozen=True, eq=False)
-class PinnedIteration:
-    """One iteration of a pinned pipeline, in ticks from the start of its first op.
-
-    Parameters
-    ----------
-    problem : Problem
-        One iteration of the pipeline, n ops.
-    start : int64[n]
-        Start of each op.
-    preconditions : dict of (stage, device) to int64[modules]
-        Starts of the preconditions of the stage's modules on that device.
-    complete : dict of (stage, device) to int
-        When the stage has finished the iteration on that device.
-    period : int
-        Least distance, at least 1 tick, at which iterations can follow each other.
-    """
-
-    problem: Problem
-    start: IntArray
-    preconditions: dict[Place, IntArray]
-    complete: dict[Place, int]
-    period: int
+"""End of the last hole: beyond all ticks, and sums of two still fit in int64."""
 
 
 def check_pattern(pattern: str) -> None:
@@ -86,9 +71,7 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline.
     heuristic_name : str
-        A pipeline heuristic.
 
     Returns
     -------
@@ -113,89 +96,82 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
             f"{heuristic_name} gives no valid schedule of the pipeline: {outcome.reason}",
             field="pattern",
         )
-    return _Iteration(instance, outcome.schedule.normalised()).run()
+    return PinnedIteration(instance, outcome.schedule.normalised())
 
 
-class _Iteration:
+class PinnedIteration:
+    """One iteration of a pinned pipeline, in ticks from the start of its first op."""
+
     def __init__(self, instance: KfacInstance, schedule: Schedule) -> None:
         assert instance.pipeline is not None
-        self.instance = instance
-        self.pipeline = instance.pipeline
         self.problem = schedule.problem
         self.start = schedule.start.copy()
         for family in self.problem.families:
             self.start[family] = np.sort(self.start[family], axis=0)
-        self.end = self.start + self.problem.duration
-        self.compute = self.problem.by_place(*COMPUTE_KINDS)
-        self.optimizers = self.problem.by_place(OPTIMIZER_KIND)
+        self._end = self.start + self.problem.duration
+        self._compute = self.problem.by_place(*COMPUTE_KINDS)
+        self._optimizers = self.problem.by_place(OPTIMIZER_KIND)
         reductions = self.problem.by_place(ALLREDUCE_KIND)
-        self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
-        self.stages_at: dict[int, list[int]] = defaultdict(list)
-        for stage, device in places(self.pipeline):
-            self.stages_at[device].append(stage)
-        self.modules = modules_by_stage(instance)
+        self._reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        self._modules = modules_by_stage(instance)
+        # Starts of the preconditions of each stage's modules on each device that holds it, and when
+        # the stage has finished the iteration there.
         self.preconditions: dict[Place, IntArray] = {}
         self.complete: dict[Place, int] = {}
-        self.busy_until = [0] * self.pipeline.num_devices
+        stages_at: dict[int, list[int]] = defaultdict(list)
+        for stage, device in places(instance.pipeline):
+            stages_at[device].append(stage)
+        devices = range(instance.pipeline.num_devices)
+        busy_until = [self._finish(device, stages_at[device]) for device in devices]
+        # The least distance at which iterations can follow each other.
+        self.period = max(1, *self._resource_spans(busy_until), *self._stage_spans())
 
-    def run(self) -> PinnedIteration:
-        for device in range(self.pipeline.num_devices):
-            self._finish(device)
-        period = max(1, *self._resource_spans(), *self._stage_spans())
-        return PinnedIteration(self.problem, self.start, self.preconditions, self.complete, period)
-
-    def _finish(self, device: int) -> None:
-        """Put preconditions and optimizer steps behind the last compute op of a device."""
-        stages = self.stages_at[device]
-        cursor = max(int(self.end[self.compute[stage, device]].max()) for stage in stages)
+    def _finish(self, device: int, stages: list[int]) -> int:
+        cursor = max(int(self._end[self._compute[stage, device]].max()) for stage in stages)
         ready = {stage: self._gradient_ready(stage, device) for stage in stages}
         for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
             began = max(cursor, ready[stage])
             last = self._finish_stage(stage, device, began)
             self.complete[stage, device] = ready[stage] if last is None else last
             cursor = last if last is not None and last > began else cursor
-        self.busy_until[device] = cursor
+        return cursor
 
     def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
-        """Place a stage's preconditions and optimizer; return their end, None without any."""
         lengths = [
             self.problem.scale.ticks(Fraction(module.precondition))
-            for module in self.modules[stage]
+            for module in self._modules[stage]
         ]
         ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
         self.preconditions[stage, device] = ends[:-1]
-        optimizer = self.optimizers.get((stage, device), NO_OPS)
+        optimizer = self._optimizers.get((stage, device), np.zeros(0, dtype=np.int64))
         self.start[optimizer] = ends[-1]
-        self.end[optimizer] = ends[-1] + self.problem.duration[optimizer]
+        self._end[optimizer] = ends[-1] + self.problem.duration[optimizer]
         if not lengths and not len(optimizer):
             return None
-        return int(max(ends[-1], self.end[optimizer].max(initial=0)))
+        return int(max(ends[-1], self._end[optimizer].max(initial=0)))
 
     def _gradient_ready(self, stage: int, device: int) -> int:
-        """Return the tick at which the gradient of a stage is complete on a device."""
-        ops = self.reduction_of.get(stage, self.compute[stage, device])
-        return int(self.end[ops].max())
+        ops = self._reduction_of.get(stage, self._compute[stage, device])
+        return int(self._end[ops].max())
 
-    def _resource_spans(self) -> list[int]:
-        """Return last end - first start of every resource, preconditions included."""
-        last = dict(zip(self.problem.span_resources.tolist(), self.busy_until, strict=True))
+    def _resource_spans(self, busy_until: list[int]) -> list[int]:
+        last = dict(zip(self.problem.span_resources.tolist(), busy_until, strict=True))
         spans = []
         for resource, ops in enumerate(self.problem.ops_by_resource):
             busy = ops[self.problem.duration[ops] > 0]
             if len(busy):
-                end = max(int(self.end[busy].max()), last.get(resource, 0))
+                end = max(int(self._end[busy].max()), last.get(resource, 0))
                 spans.append(end - int(self.start[busy].min()))
         return spans
 
     def _stage_spans(self) -> list[int]:
-        """Return the ticks by which each stage and device holds its next iteration back."""
         return [
-            complete - int(self.start[self.compute[place]].min())
+            complete - int(self.start[self._compute[place]].min())
             for place, complete in self.complete.items()
         ]
 
 
-def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) -> Problem:
+def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = False) -> Problem:
     """Pin the pipeline of a refresh cycle to a heuristic's schedule, repeated every period.
 
     With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in
@@ -205,27 +181,23 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline.
-    problem : Problem
-        The instance lowered by `lower_cycle`, n ops.
     heuristic_name : str
-        A pipeline heuristic.
+    exact : bool
+        As for `lower_cycle`.
 
     Returns
     -------
     Problem
-        The same ops and rules, and the pins.
+        The ops and rules of `lower_cycle`, and the pins.
 
     Raises
     ------
-    InputError
-        Unknown heuristic, or its schedule is not feasible for the pipeline.
-    NotApplicableError
-        The heuristic does not apply to the pipeline.
+    InputError, NotApplicableError
+        As from `pinned_iteration`.
     """
+    cycle = LoweredCycle(instance, exact=exact)
     iteration = pinned_iteration(instance, heuristic_name)
-    cycle = lay_out_cycle(instance)
-    pinned = replace(problem, pinned=_pins(cycle, iteration))
+    pinned = replace(cycle.problem, pinned=_pins(cycle, iteration))
     if instance.margin_ratio == 0:
         return pinned
     return replace(
@@ -245,34 +217,142 @@ def _pins(cycle: LoweredCycle, iteration: PinnedIteration) -> IntArray:
 
 
 def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntArray]:
-    """Return the allowed starts of every K-FAC op on a compute stream."""
+    # Syncs have none: they run on comm streams.
     rule = RefreshPattern(problem.name, problem.scale, period, margin, ())
     kinds = [KIND_OF[kind, factor] for kind in ("cov", "inv") for factor in "AB"]
     free = problem.kind_mask(*kinds)
     windows: dict[int, IntArray] = {}
     for resource in problem.span_resources.tolist():
         ops = problem.ops_by_resource[resource]
-        holes = _holes(problem, ops[~free[ops]])
+        busy = ops[~free[ops] & (problem.duration[ops] > 0)]
+        busy = busy[np.argsort(problem.pinned[busy])]
+        begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
+        holes = list(zip(begins, problem.pinned[busy].tolist(), strict=False))
         of_length: dict[int, IntArray] = {}
         for op in ops[free[ops]].tolist():
             length = int(problem.duration[op])
             if length not in of_length:
-                of_length[length] = _starts(rule, holes, length)
+                starts = [*windows_in(holes, rule.room_for(length)), (begins[-1], NO_END)]
+                of_length[length] = np.array(starts, dtype=np.int64)
             windows[op] = of_length[length]
     return windows
 
 
-def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
-    """Return the holes between pinned ops of one resource, the last one without an end."""
-    busy = pinned[problem.duration[pinned] > 0]
-    busy = busy[np.argsort(problem.pinned[busy])]
-    begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
-    ends = [*problem.pinned[busy].tolist(), NO_END]
-    return [(begin, end) for begin, end in zip(begins, ends, strict=True) if end > begin]
+def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+    """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+    problem : Problem
+    pattern : str
+
+    Returns
+    -------
+    Schedule
+        The best over the priority rules; the first rule's where all break a rule such as memory.
+
+    Raises
+    ------
+    NotApplicableError
+        The heuristic does not apply to the pipeline, or gives no valid schedule of it, or the
+        instance pins another one.
+    """
+    if instance.pattern not in {FREE_PIPELINE, pattern}:
+        raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
+    try:
+        pinned = pinned_cycle(instance, pattern)
+    except InputError as error:
+        raise NotApplicableError(error.message) from None
+    if instance.pattern == FREE_PIPELINE:
+        # The margin of holes says nothing about a pipeline that is free to move.
+        pinned = replace(pinned, windows={})
+    return Schedule(problem, fill_bubbles(pinned).start)
 
 
-def _starts(rule: RefreshPattern, holes: list[tuple[int, int]], length: int) -> IntArray:
-    """Return the closed intervals of starts, int64[w, 2], of an op of some length."""
-    found = [(begin, rule.latest_start((begin, end), length)) for begin, end in holes[:-1]]
-    kept = [(first, last) for first, last in found if last >= first]
-    return np.array([*kept, (holes[-1][0], NO_END)], dtype=np.int64)
+def fill_bubbles(pinned: Problem) -> Schedule:
+    """Place ops without a pin into the bubbles between pinned ops; the best of several rules.
+
+    Of the ops whose predecessors are placed, the one of the lowest rank comes next, at the earliest
+    moment that fits. Neither memory nor pinned successors are looked at: where the checker accepts
+    no schedule, that of the first rule is returned.
+    """
+    schedules = [_BubbleFilling(pinned, rule(pinned)).run() for rule in _RULES]
+    valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
+    return min(valid or schedules[:1], key=lambda schedule: schedule.value)
+
+
+def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
+    def rule(problem: Problem) -> IntArray:
+        place = {kind: position for position, kind in enumerate(kinds)}
+        order = np.array([place.get(kind, -1) for kind in problem.kinds], dtype=np.int64)
+        return ranked(order[problem.kind])
+
+    return rule
+
+
+# Longest path first is list scheduling's usual rule; PipeFisher takes all curvature, then all syncs
+# and inversions; factor by factor, the first inverses are ready soonest.
+_RULES = (
+    longest_tail,
+    _by_kind("CA", "CB", "SA", "SB", "IA", "IB"),
+    _by_kind("CA", "SA", "IA", "CB", "SB", "IB"),
+    _by_kind("CB", "SB", "IB", "CA", "SA", "IA"),
+)
+
+
+class _BubbleFilling:
+    def __init__(self, pinned: Problem, rank: IntArray) -> None:
+        self.problem = pinned
+        self.rank: list[int] = rank.tolist()
+        self.network = Network(pinned)
+        self.resources = self.network.occupied()
+        self.ready = list(self.network.earliest)
+        self.missing = list(self.network.num_predecessors)
+        self.start: list[int] = pinned.pinned.tolist()
+        self.gaps = [TimeLine(len(ops)) for ops in pinned.ops_by_resource]
+        self.heap: list[tuple[int, int]] = []
+
+    def run(self) -> Schedule:
+        fixed = np.flatnonzero(self.problem.pinned != FREE)
+        for op in fixed[np.argsort(self.problem.pinned[fixed], kind="stable")].tolist():
+            self._take(op)
+        self.heap = [(self.rank[op], op) for op, count in enumerate(self.missing) if not count]
+        self.heap = [(rank, op) for rank, op in self.heap if self.start[op] == FREE]
+        for op in fixed.tolist():
+            self._release_successors(op)
+        heapq.heapify(self.heap)
+        while self.heap:
+            op = heapq.heappop(self.heap)[1]
+            self.start[op] = self._earliest(op)
+            self._take(op)
+            self._release_successors(op)
+        return Schedule(self.problem, np.array(self.start, dtype=np.int64))
+
+    def _take(self, op: int) -> None:
+        for resource in self.resources[op]:
+            self.gaps[resource].take(self.start[op], self.network.duration[op])
+
+    def _release_successors(self, op: int) -> None:
+        network = self.network
+        end = self.start[op] + network.duration[op]
+        for position in range(network.pointer[op], network.pointer[op + 1]):
+            waiter = network.successor[position]
+            self.ready[waiter] = max(self.ready[waiter], end + network.lag[position])
+            self.missing[waiter] -= 1
+            if not self.missing[waiter] and self.start[waiter] == FREE:
+                heapq.heappush(self.heap, (self.rank[waiter], waiter))
+
+    def _earliest(self, op: int) -> int:
+        time, length, moved = self.ready[op], self.network.duration[op], True
+        allowed = self.problem.windows.get(op)
+        while moved:
+            moment = time
+            if allowed is not None:
+                place = int(np.searchsorted(allowed[:, 1], time))
+                if place < len(allowed):
+                    moment = max(time, int(allowed[place, 0]))
+            for resource in self.resources[op]:
+                moment = self.gaps[resource].first(moment, length)
+            moved, time = moment > time, moment
+        return time

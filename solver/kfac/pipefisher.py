@@ -30,8 +30,6 @@ COUNTED = {"call_forward": "A", "call_backward": "B"}
 
 @dataclass
 class _Entry:
-    """Work that is left, and how much of it has been placed."""
-
     index: int
     work: Work
     done: int = 0
@@ -83,12 +81,10 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
 
 
 def _free(entries: Sequence[Placed]) -> int:
-    """Return the ticks between the entries of a list and their right neighbours."""
     return sum(max(after.start - before.end, 0) for before, after in pairwise(entries))
 
 
 def _ticks(entry: _Entry) -> int:
-    """Return the time that the parts left of an entry take, in ticks."""
     return (entry.work.parts - entry.done if entry.is_queue else 1) * entry.work.length
 
 
@@ -99,20 +95,6 @@ def _as_recorded(entry: _Entry) -> Placed:
 
 
 class _Fill:
-    """One pass of work over the holes of a list.
-
-    Parameters
-    ----------
-    left : list of _Entry
-        Work in greedy order; completely placed work is taken out.
-    stretch : float
-        1 + margin: how many times its length an op needs before the end of a hole.
-    saved : int
-        Micro-batches whose data is there before the pass begins.
-    phase : str
-        Phase of the entries that are placed.
-    """
-
     def __init__(self, left: list[_Entry], stretch: float, saved: int, phase: str) -> None:
         self.left = left
         self.stretch = stretch
@@ -141,21 +123,18 @@ class _Fill:
             cursor = self._scan(cursor, end)
 
     def _has_room(self, cursor: int, end: int) -> bool:
-        """Whether the shortest work of some class that is not held back may still fit."""
         return any(
             lengths and cursor + self.stretch * lengths[0] < end and not self._is_held(*of)
             for of, lengths in self.lengths.items()
         )
 
     def _is_held(self, kind: str, factor: str) -> bool:
-        """Whether work of a kind waits for curvature or syncs of its factor."""
         if kind == "cov":
             return False
         waits = self.waiting["cov", factor] > 0
         return waits or (kind == "inv" and self.waiting["sync", factor] > 0)
 
     def _scan(self, cursor: int, end: int) -> int:
-        """Offer the hole to each entry once, and return where the free rest begins."""
         place = 0
         while place < len(self.left):
             entry = self.left[place]

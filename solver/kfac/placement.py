@@ -1,18 +1,18 @@
-"""Plans of devices: pipeline ops and placed K-FAC work in list order."""
+"""Plans of devices: pipeline ops and placed K-FAC work in list order, and their figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
 
-from ppsolve.models.kfac.labels import END, SAVE_OFF, SAVE_ON, START
+from ppsolve.models.kfac.labels import END, SAVE_OFF, SAVE_ON, START, precondition_label
 from ppsolve.models.kfac.pattern import (
     WORK_KINDS,
     DevicePattern,
-    PinnedOp,
     RefreshPattern,
     Work,
-    common_iterations,
 )
 
 PIPELINE, FIRST, EXTRA = "pipeline", "first", "extra"
@@ -28,33 +28,21 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placed:
-    """One entry of a device's schedule.
+    """One entry of a device's schedule."""
 
-    Parameters
-    ----------
-    label : str
-        Label of an op or marker.
-    start, end : int
-        Ticks from the start of its iteration, as PipeFisher writes them: an op of a clock that
-        runs ahead has a negative start, and is listed before the start marker it belongs to.
-    iteration : int
-        Start markers before it, minus 1; -1 before the first.
-    phase : str
-        ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
-        iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into
-        holes that the list had left) or ``unplaced`` (kept at its recorded time).
-    work : int or None
-        Index into the device's work, None for ops of the pipeline and markers.
-    part : int or None
-        Part of that work; None also for the rest of a curvature that was not placed.
-    """
-
-    label: str
+    label: str  # label of an op or marker
+    # Ticks from the start of its iteration, as PipeFisher writes them: an op of a clock that runs
+    # ahead has a negative start, and is listed before the start marker it belongs to.
     start: int
     end: int
-    iteration: int
+    iteration: int  # start markers before it, minus 1; -1 before the first
+    # ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
+    # iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into holes
+    # that the list had left) or ``unplaced`` (kept at its recorded time).
     phase: str
+    # Index into the device's work, None for ops of the pipeline and markers.
     work: int | None = None
+    # Part of that work; None also for the rest of a curvature that was not placed.
     part: int | None = None
 
     @property
@@ -70,18 +58,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """Schedule of one device over the iterations of a refresh.
-
-    Parameters
-    ----------
-    device : int
-        Number of the device.
-    placed : tuple of Placed
-        Ops, K-FAC work and markers in list order.
-    """
+    """Schedule of one device over the iterations of a refresh."""
 
     device: int
-    placed: tuple[Placed, ...]
+    placed: tuple[Placed, ...]  # ops, K-FAC work and markers in list order
 
     @property
     def iterations(self) -> int:
@@ -118,8 +98,8 @@ class DevicePlan:
 
 
 def common_interval(plans: Iterable[DevicePlan]) -> int:
-    """Return the refresh interval in iterations that all devices can keep."""
-    return common_iterations([plan.iterations for plan in plans])
+    """Return the refresh interval in iterations that all devices can keep: the largest."""
+    return max((plan.iterations for plan in plans), default=1)
 
 
 def work_class(work: Work) -> int:
@@ -180,84 +160,64 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
     Parameters
     ----------
     device : DevicePattern
-        The device.
     period : int
         Length of an iteration in ticks.
 
     Returns
     -------
     list of Placed
-        The entries in list order.
     """
-    kinds = ("forward", "backward")
-    ops = sorted(
-        device.ops, key=lambda op: kinds.index(op.kind) if op.kind in kinds else len(kinds)
-    )
+    kinds = {"forward": 0, "backward": 1}
     entries = [
         Placed(START, 0, 0, 0, PIPELINE),
-        *(_pinned(op) for op in ops),
+        *(
+            Placed(op.label, op.start, op.end, 0, PIPELINE)
+            for op in sorted(device.ops, key=lambda op: kinds.get(op.kind, len(kinds)))
+        ),
         Placed(END, period, period, 0, PIPELINE),
     ]
     return sorted(entries, key=lambda entry: entry.start)
 
 
-def _pinned(op: PinnedOp) -> Placed:
-    return Placed(op.label, op.start, op.end, 0, PIPELINE)
-
-
 def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
-    """Return a zero-length marker at the end of the last entry.
+    """Return a marker without length at the end of the last entry.
 
     Parameters
     ----------
     label : str
         `SAVE_OFF` or `SAVE_ON`.
     entries : sequence of Placed
-        Entries in list order, at least one.
+        In list order, at least one.
 
     Returns
     -------
     Placed
-        The marker.
     """
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
 
 def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
-    """Count the iterations of entries by their start markers.
+    """Return the plan of a device, the iterations of its entries counted by their start markers.
 
     Parameters
     ----------
     device : int
-        Number of the device.
     entries : iterable of Placed
-        Entries in list order.
+        In list order.
 
     Returns
     -------
     DevicePlan
-        The plan of the device.
     """
-    iteration = -1
-    placed = []
+    iteration, placed = -1, []
     for entry in entries:
         iteration += entry.label == START
-        placed.append(
-            Placed(
-                entry.label,
-                entry.start,
-                entry.end,
-                iteration,
-                entry.phase,
-                entry.work,
-                entry.part,
-            )
-        )
+        placed.append(replace(entry, iteration=iteration))
     return DevicePlan(device, tuple(placed))
 
 
 def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int]:
-    """Return the start of each part of the device's work.
+    """Return the start of each part of the device's work, in ticks from the start of iteration 0.
 
     The rest of a curvature that was not placed runs from its recorded start, one part after the
     other.
@@ -265,14 +225,12 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     Parameters
     ----------
     plan : DevicePlan
-        Plan of the device.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
 
     Returns
     -------
     dict of (int, int) to int
-        Ticks from the start of iteration 0, by index of the work and part.
+        By index of the work and part.
     """
     work = pattern.devices[plan.device].work
     starts: dict[Part, int] = {}
@@ -290,36 +248,6 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     return starts
 
 
-def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
-    """Return the work that fits into no hole.
-
-    Parameters
-    ----------
-    plan : DevicePlan
-        Plan of the device.
-    pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
-
-    Returns
-    -------
-    list of (str, int, int)
-        Label, parts left, and recorded length in ticks.
-    """
-    work = pattern.devices[plan.device].work
-    placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
-    return [
-        (
-            entry.label,
-            1
-            if entry.part is not None
-            else sum((entry.work, part) not in placed for part in range(work[entry.work].parts)),
-            entry.length,
-        )
-        for entry in plan.placed
-        if entry.phase == UNPLACED and entry.work is not None
-    ]
-
-
 def plan_of_starts(
     pattern: RefreshPattern,
     device: int,
@@ -332,20 +260,16 @@ def plan_of_starts(
     Parameters
     ----------
     pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
     device : int
-        Number of the device.
     starts : mapping
         Start of each part in ticks from the first iteration.
     lengths : mapping
-        Length in ticks of a part of each work entry (a sync takes the longest of its replicas).
+        Ticks of a part of each work entry (a sync takes the longest of its replicas).
     iterations : int
-        Iterations of the refresh.
 
     Returns
     -------
     DevicePlan
-        Pipeline ops, K-FAC work and markers in list order.
     """
     pinned = pipeline_entries(pattern.devices[device], pattern.period)
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]
@@ -365,11 +289,8 @@ def plan_of_starts(
 
 
 def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) -> int:
-    """Return the repetition in whose list an op at `start` comes in the order of time.
-
-    It is the running one, unless ops of a later one have started already, or ops of an earlier one
-    are still to come (`begins`: starts of the ops of one repetition).
-    """
+    # It is the running repetition, unless ops of a later one have started already, or ops of an
+    # earlier one are still to come.
     copy = min(start // period, iterations - 1)
     if not begins:
         return copy
@@ -381,7 +302,76 @@ def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) ->
 
 
 def _list_place(entry: Placed, work: Sequence[Work]) -> tuple[int, int, int, int]:
-    """Return the sort key of an entry; zero-length work comes before its waiters."""
+    # Work without length comes before what waits for it.
     if entry.work is None:
         return entry.start, 0 if entry.label == START else 2, 0, 0
     return entry.start, 1, entry.end, work_class(work[entry.work])
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """A refresh of all devices: the pattern and where each device does its work."""
+
+    pattern: RefreshPattern
+    plans: Sequence[DevicePlan]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of `ppsolve.models.kfac.result.RefreshFigures`."""
+        return {
+            "iterations": common_interval(self.plans),
+            "iterations_of": [plan.iterations for plan in self.plans],
+            "usage_of": [round(plan.usage(self.pattern), 4) for plan in self.plans],
+            "bubbles_of": [self._bubbles(plan) for plan in self.plans],
+            "peak_saved_of": [float(self._peak_saved(plan)) for plan in self.plans],
+            "ages_of": [self._ages(plan) for plan in self.plans],
+            "oldest_of": [self._oldest(plan) for plan in self.plans],
+            "labels": [plan.labels() for plan in self.plans],
+        }
+
+    @property
+    def usage(self) -> float:
+        """Busy share of all devices over their iterations, from 0."""
+        whole = sum(plan.iterations for plan in self.plans) * self.pattern.period
+        return sum(plan.busy(self.pattern) for plan in self.plans) / whole
+
+    def _bubbles(self, plan: DevicePlan) -> int | float:
+        whole = plan.iterations * self.pattern.period
+        return self.pattern.scale.time(whole - plan.busy(self.pattern))
+
+    def _peak_saved(self, plan: DevicePlan) -> Fraction:
+        device = self.pattern.devices[plan.device]
+        saved = self.pattern.saved[plan.device] if self.pattern.saved else None
+        amounts = {
+            "A": Fraction(1) if saved is None else saved.input,
+            "B": Fraction(1) if saved is None else saved.error,
+        }
+        changes: list[tuple[int, Fraction]] = []
+        for (index, part), start in absolute_starts(plan, self.pattern).items():
+            work = device.work[index]
+            data = device.data_of(work.label) if work.label.kind == "cov" else []
+            if part < len(data):
+                amount = amounts[work.label.factor]
+                since = max(data[part].start, 0)
+                changes += [(since, amount), (start + work.length, -amount)]
+        peak = held = Fraction(0)
+        for _, change in sorted(changes):
+            held += change
+            peak = max(peak, held)
+        return peak
+
+    def _ages(self, plan: DevicePlan) -> dict[str, int]:
+        # Timelines have no preconditioning: there an inverse is used at the end of the iteration.
+        device, period = self.pattern.devices[plan.device], self.pattern.period
+        uses = {op.label: op.start for op in device.ops}
+        ages: dict[str, int] = {}
+        for (index, _), start in absolute_starts(plan, self.pattern).items():
+            work = device.work[index]
+            if work.label.kind == "inv":
+                text = work.label.text
+                late = start + work.length - uses.get(precondition_label(work.label.module), period)
+                ages[text] = max(ages.get(text, 0), -(-late // period))
+        return ages
+
+    def _oldest(self, plan: DevicePlan) -> int | None:
+        ages = self._ages(plan).values()
+        return max(ages) + plan.iterations - 1 if ages else None

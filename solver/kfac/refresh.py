@@ -27,7 +27,6 @@ from ppsolve.solver.cpsat.answer import EXACT
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
-from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.heuristics import (
     CAUSAL,
     RefreshOutcome,
@@ -37,7 +36,7 @@ from ppsolve.solver.kfac.heuristics import (
     scheduled,
 )
 from ppsolve.solver.kfac.pattern import refuse_overlaps
-from ppsolve.solver.kfac.placement import DevicePlan, common_interval
+from ppsolve.solver.kfac.placement import DevicePlan, Refresh, common_interval
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     fits_one_period,

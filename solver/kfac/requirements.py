@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import reduce
 from math import ceil
 
 from ppsolve.models.documents.errors import InputError
@@ -14,10 +15,9 @@ from ppsolve.models.kfac.pattern import (
     Member,
     RefreshPattern,
     Rendezvous,
-    Work,
     common_starts,
     rendezvous_length,
-    uneven_data,
+    windows_in,
 )
 
 MOST_ITERATIONS = 10_000
@@ -72,9 +72,7 @@ def coupled_devices(pattern: RefreshPattern, rendezvous: Rendezvous) -> list[lis
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     rendezvous : mapping
-        Members of the rendezvous of each work entry.
 
     Returns
     -------
@@ -119,15 +117,17 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
     InputError
         Names the curvature's label and its device.
     """
-    for device, label, have in uneven_data(pattern):
-        parts = max(w.parts for w in pattern.devices[device].work if w.label == label)
-        if have < parts:
-            op = "forward" if label.factor == "A" else "backward"
-            raise InputError(
-                f"expected a {op} of the same pipe for each of the {parts} curvature parts, "
-                f"got {have} on device {device}",
-                field=label.text,
-            )
+    for device in pattern.devices:
+        counts = Counter((op.kind, op.pipe) for op in device.ops)
+        for work in device.work:
+            label = work.label
+            have = counts[label.data_kind, label.pipe]
+            if label.kind == "cov" and have < work.parts:
+                raise InputError(
+                    f"expected a {label.data_kind} of the same pipe for each of the {work.parts} "
+                    f"curvature parts, got {have} on device {device.device}",
+                    field=label.text,
+                )
 
 
 def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
@@ -136,9 +136,7 @@ def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     rendezvous : mapping
-        Members of the rendezvous of each work entry.
 
     Raises
     ------
@@ -156,30 +154,16 @@ def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
     # Holes that do not repeat at either end, and one iteration of those that do.
     enough = 2 * iterations_until_steady(pattern) + 1
     for devices, (length, (device, index)) in hardest.items():
-        if not _has_window(pattern, devices, length, enough):
-            raise _fits_nowhere(pattern, devices, pattern.devices[device].work[index], length)
-
-
-def _has_window(
-    pattern: RefreshPattern, devices: Sequence[int], length: int, iterations: int
-) -> bool:
-    common = pattern.windows(devices[0], length, iterations)
-    for device in devices[1:]:
-        others = pattern.windows(device, length, iterations)
-        common = common_starts(common, others)
-    return bool(common)
-
-
-def _fits_nowhere(
-    pattern: RefreshPattern, devices: Sequence[int], work: Work, length: int
-) -> InputError:
-    where = " and ".join(f"device {device}" for device in devices)
-    return InputError(
-        f"an op of {pattern.scale.time(length)} {pattern.scale.unit} fits no hole of {where}, "
-        f"even alone (margin {float(pattern.margin):g}); "
-        "expected shorter ops, a smaller margin, or larger bubbles",
-        field=work.label.text,
-    )
+        room = pattern.room_for(length)
+        windows = [windows_in(pattern.holes(each, enough), room) for each in devices]
+        if not reduce(common_starts, windows):
+            where = " and ".join(f"device {each}" for each in devices)
+            raise InputError(
+                f"an op of {pattern.scale.time(length)} {pattern.scale.unit} fits no hole of "
+                f"{where}, even alone (margin {float(pattern.margin):g}); "
+                "expected shorter ops, a smaller margin, or larger bubbles",
+                field=pattern.devices[device].work[index].label.text,
+            )
 
 
 def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
@@ -191,9 +175,7 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
-        Devices that share one number of iterations.
 
     Returns
     -------
@@ -210,9 +192,7 @@ def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
-        Devices that share one number of iterations.
 
     Returns
     -------
@@ -230,16 +210,13 @@ def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
-        Devices that share one number of iterations.
     iterations : int
         The largest number of iterations that was tried.
 
     Returns
     -------
     InputError
-        Names the ops of an iteration and the limit.
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     return InputError(
@@ -257,9 +234,7 @@ def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline.
     devices : sequence of int
-        Numbers of the devices.
 
     Returns
     -------

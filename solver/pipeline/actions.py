@@ -34,21 +34,13 @@ def _none() -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Actions of one device, in order.
+    """Actions of one device, in order."""
 
-    Parameters
-    ----------
-    stage, microbatch : int64[a]
-        Stage and micro-batch of each of the a actions.
-    kind : int64[a]
-        Kind of each action, as place in `COMPUTE_KINDS`.
-    overlaps : int64[...]
-        Places of the forwards that are launched together with the full backward behind them.
-    """
-
-    stage: IntArray
-    kind: IntArray
+    stage: IntArray  # int64[a]: stage and micro-batch of each of the a actions
+    kind: IntArray  # int64[a]: kind of each action, as place in `COMPUTE_KINDS`
     microbatch: IntArray
+    # int64[...]: places of the forwards that are launched together with the full backward behind
+    # them.
     overlaps: IntArray = field(default_factory=_none)
 
     @classmethod
@@ -80,7 +72,6 @@ class Order:
         Returns
         -------
         Order
-            The order.
         """
         kind = _places(kinds)
         stages = np.zeros(len(kind), dtype=np.int64) + stage
@@ -102,35 +93,21 @@ class Order:
             elif place - 1 not in paired:
                 yield action
 
-    def strings(self) -> list[str]:
-        """Return PyTorch's action strings."""
-        if len(self.overlaps):
-            return [str(step) for step in self]
-        # Joining few texts takes less than half the time of formatting each action.
-        stages = range(int(self.stage.max(initial=FREE)) + 1)
-        first = [f"{stage}{kind}" for stage in stages for kind in COMPUTE_KINDS]
-        last = [str(index) for index in range(int(self.microbatch.max(initial=FREE)) + 1)]
-        places = (self.stage * len(COMPUTE_KINDS) + self.kind).tolist()
-        columns = zip(places, self.microbatch.tolist(), strict=True)
-        return [first[place] + last[microbatch] for place, microbatch in columns]
-
 
 _PLACES = np.full(256, FREE, dtype=np.int64)
 _PLACES[[ord(letter) for letter in COMPUTE_KINDS]] = np.arange(len(COMPUTE_KINDS))
 
 
 def _places(kinds: str) -> IntArray:
-    """Return the places of letters in `COMPUTE_KINDS`."""
     return _PLACES[np.frombuffer(kinds.encode(), dtype=np.uint8)]
 
 
 def _counts(keys: IntArray) -> IntArray:
-    """Return the number of equal keys before each key."""
+    # The number of equal keys before each key.
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
-    is_first = np.ones(len(keys), dtype=np.bool_)
-    is_first[1:] = ranked[1:] != ranked[:-1]
     places = np.arange(len(keys))
+    is_first = np.append(True, ranked[1:] != ranked[:-1])[: len(keys)]
     counts = np.empty(len(keys), dtype=np.int64)
     counts[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
     return counts
@@ -138,7 +115,7 @@ def _counts(keys: IntArray) -> IntArray:
 
 def action_strings(orders: Sequence[Order]) -> Deferred[list[str]]:
     """Write orders as PyTorch's action strings, per device; they are made when they are read."""
-    return Deferred(lambda: [order.strings() for order in orders])
+    return Deferred(lambda: [list(map(str, order)) for order in orders])
 
 
 def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -> Schedule:
@@ -151,9 +128,7 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline.
     orders : sequence of Order
-        One order per device.
     *edges : Edges
         Precedences beside those of the problem, e.g. orders of transfers.
 
@@ -164,29 +139,18 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
 
     Raises
     ------
-    InputError
-        An order names an op that the problem or the device does not have, names one twice, or
-        misses one.
-    DeadlockError
-        The orders wait for each other.
+    InputError, DeadlockError
+        As from `resolved` and `Chains.timed`.
     """
     return resolved(problem, orders).timed(problem, *edges)
 
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Orders of actions as op numbers; the same for pipelines that differ in times alone.
+    """Orders of actions as op numbers; the same for pipelines that differ in times alone."""
 
-    Parameters
-    ----------
-    ops : list of int64[...]
-        Ops of each device, in the order in which they run.
-    inputs, weights : int64[...]
-        The halves of each full backward that the problem splits.
-    """
-
-    ops: list[IntArray]
-    inputs: IntArray
+    ops: list[IntArray]  # list of int64[...]: ops of each device, in the order in which they run
+    inputs: IntArray  # int64[...]: the halves of each full backward that the problem splits
     weights: IntArray
 
     def timed(self, problem: Problem, *edges: Edges) -> Schedule:
@@ -202,7 +166,6 @@ class Chains:
         Returns
         -------
         Schedule
-            The schedule.
 
         Raises
         ------
@@ -227,7 +190,6 @@ class Chains:
 
 
 def _overfills(problem: Problem, pool: Pool, place: IntArray) -> bool:
-    """Return true if a pool overflows where its ops run one by one; see `Chains.overfills`."""
     every = np.concatenate([pool.acquire_op, pool.release_op])
     device = problem.device[every]
     decided = (place[every] != FREE) & (device == device[:1]) & (problem.duration[every] > 0)
@@ -247,14 +209,11 @@ def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline.
     orders : sequence of Order
-        One order per device.
 
     Returns
     -------
     Chains
-        One chain per device.
 
     Raises
     ------
@@ -262,48 +221,36 @@ def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
         An order names an op that the problem or the device does not have, names one twice, or
         misses one.
     """
-    resolver = _Resolver(problem)
-    chains = [resolver.ops(device, order) for device, order in enumerate(orders)]
-    _check_complete(problem, chains)
-    return Chains(chains, resolver.fused_inputs, resolver.fused_weights)
-
-
-class _Resolver:
-    """Turns actions into op numbers and remembers which backwards were fused."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
-        self.fused_inputs = _none()
-        self.fused_weights = _none()
-
-    def ops(self, device: int, order: Order) -> IntArray:
-        order, inputs = in_halves(self.problem, order)
-        ops = self._known_ops(order)
-        wrong = (ops == FREE) | (self.problem.device[ops] != device)
+    grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
+    chains, inputs, weights = [], [_none()], [_none()]
+    for device, given in enumerate(orders):
+        order, places = in_halves(problem, given)
+        ops = _known_ops(grids, order)
+        wrong = (ops == FREE) | (problem.device[ops] != device)
         if wrong.any():
-            raise self._refusal(device, order, ops, int(np.argmax(wrong)))
-        if len(inputs):
-            self.fused_inputs = np.concatenate([self.fused_inputs, ops[inputs]])
-            self.fused_weights = np.concatenate([self.fused_weights, ops[inputs + 1]])
-        return ops
+            raise _refusal(problem, device, order, ops, int(np.argmax(wrong)))
+        chains.append(ops)
+        inputs.append(ops[places])
+        weights.append(ops[places + 1])
+    _check_complete(problem, chains)
+    return Chains(chains, np.concatenate(inputs), np.concatenate(weights))
 
-    def _known_ops(self, order: Order) -> IntArray:
-        """Return the op of each action, `FREE` for actions that the problem does not have."""
-        _, stages, microbatches = self.grids.shape
-        known = (order.stage >= 0) & (order.stage < stages)
-        known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
-        ops = np.full(len(order), FREE, dtype=np.int64)
-        ops[known] = self.grids[order.kind[known], order.stage[known], order.microbatch[known]]
-        return ops
 
-    def _refusal(self, device: int, order: Order, ops: IntArray, place: int) -> InputError:
-        """Return the error about the action at a place."""
-        action = list(order)[place]
-        if ops[place] == FREE:
-            return InputError(f'expected an action of this instance, got "{action}"')
-        own = self.problem.device[ops[place]]
-        return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
+def _known_ops(grids: IntArray, order: Order) -> IntArray:
+    _, stages, microbatches = grids.shape
+    known = (order.stage >= 0) & (order.stage < stages)
+    known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
+    ops = np.full(len(order), FREE, dtype=np.int64)
+    ops[known] = grids[order.kind[known], order.stage[known], order.microbatch[known]]
+    return ops
+
+
+def _refusal(problem: Problem, device: int, order: Order, ops: IntArray, place: int) -> InputError:
+    action = list(order)[place]
+    if ops[place] == FREE:
+        return InputError(f'expected an action of this instance, got "{action}"')
+    own = problem.device[ops[place]]
+    return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
 
 
 def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
@@ -312,7 +259,6 @@ def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline.
     order : Order
         Actions of a device.
 
@@ -337,11 +283,8 @@ def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
 def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:
     count = np.bincount(np.concatenate(chains), minlength=problem.num_ops)
     wanted = problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE)
-    for ops, what in (
-        (np.flatnonzero(count > 1), "more than once"),
-        (wanted & (count == 0), "not"),
-    ):
-        listed = np.flatnonzero(ops) if ops.dtype == np.bool_ else ops
+    for mask, what in ((count > 1, "more than once"), (wanted & (count == 0), "not")):
+        listed = np.flatnonzero(mask)
         if len(listed):
             names = ", ".join(problem.op_names(listed[:5]))
             more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
@@ -359,7 +302,6 @@ def gradient_after_weight(
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline with split backwards.
     inputs, weights : sequence of int or int64[...]
         The two ops of each fused backward.
 
@@ -376,7 +318,6 @@ def gradient_after_weight(
 
 
 def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
-    """Return edges from each device's last ordered op to the ops of its stream in no order."""
     before, after = [], []
     is_ordered = np.zeros(problem.num_ops, dtype=np.bool_)
     for chain, resource in zip(chains, problem.span_resources.tolist(), strict=True):
@@ -392,8 +333,7 @@ def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
     return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
 
 
-def ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
-    """Return the F, B, I and W ops of each device of a pipeline schedule, in order of start."""
+def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     problem = schedule.problem
     chosen = np.flatnonzero(problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE))
     keys = (chosen, schedule.end[chosen], schedule.start[chosen], problem.device[chosen])
@@ -409,5 +349,5 @@ def orders_of(schedule: Schedule) -> list[Order]:
     place = _places("".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds))
     return [
         Order(problem.stage[ops], place[problem.kind[ops]], problem.microbatch[ops])
-        for ops in ordered_compute_ops(schedule)
+        for ops in _ordered_compute_ops(schedule)
     ]

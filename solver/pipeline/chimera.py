@@ -8,6 +8,7 @@ from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
+from ppsolve.solver.heuristics.priorities import ranked
 from ppsolve.solver.pipeline.actions import (
     FULL,
     INPUT,
@@ -41,14 +42,11 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
     Parameters
     ----------
     instance : PipelineInstance
-        A bidirectional pipeline.
     problem : Problem
-        Its problem.
 
     Returns
     -------
     list of Order
-        One order per device.
     """
     half = instance.num_microbatches // 2
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
@@ -73,14 +71,11 @@ def _ops(problem: Problem, grids: IntArray, order: Order, offset: int) -> IntArr
 
 def _rule(problem: Problem) -> PriorityRule:
     preference = np.array([_PREFERENCE.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
-    order = np.argsort(preference[problem.kind], kind="stable")
-    rank = np.empty(problem.num_ops, dtype=np.int64)
-    rank[order] = np.arange(problem.num_ops)
+    rank = ranked(preference[problem.kind])
     return PriorityRule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
 
 
 def _with_full_backwards(order: Order) -> Order:
-    """Return an order with each input gradient as a full backward, and no weight gradients."""
     kept = order.kind != WEIGHT
     kind = np.where(order.kind == INPUT, FULL, order.kind)
     return Order(order.stage[kept], kind[kept], order.microbatch[kept])

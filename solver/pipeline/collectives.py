@@ -10,27 +10,29 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from decimal import Decimal, localcontext
+from decimal import localcontext
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
+from ppsolve.models.pipeline.entries import EXACT
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Times
-from ppsolve.models.pipeline.lowering import lower_pipeline
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KINDS, lower_pipeline
+from ppsolve.solver.board import Board
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
 from ppsolve.solver.pipeline.actions import Order, action_strings, gradient_after_weight, orders_of
 from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE_KINDS
 from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.timing import time_orders
-
-_DIGITS = 100
-"""Digits that keep sums of times exact: each time has at most 16 before the point and 30 behind."""
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
@@ -84,28 +86,22 @@ def whole_ops(instance: PipelineInstance) -> PipelineInstance:
 def _in_one_piece(
     instance: PipelineInstance, collectives: Collectives, extra_allreduces: int
 ) -> Times:
-    """Return times with all-reduces: as many as the op has segments, and some more or less."""
     times = instance.in_numbers().times
     longer: dict[str, Any] = {}
-    for kind, inside in collectives.by_kind().items():
-        rows = []
-        for stage in range(instance.num_stages):
-            count = _of_stage(inside.segments, stage) + extra_allreduces
-            length = _of_stage(times.by_kind()[kind], stage)
-            rows.append(_sum(length, count * _of_stage(inside.allreduce, stage)))
-        longer[_TIME_FIELDS[kind]] = tuple(rows)
+    with localcontext(EXACT):
+        for kind, inside in collectives.by_kind().items():
+            rows: list[Any] = []
+            for stage in range(instance.num_stages):
+                found: list[Any] = [
+                    entry[stage] if isinstance(entry, tuple) else entry
+                    for entry in (times.by_kind()[kind], inside.segments, inside.allreduce)
+                ]
+                length, segments, allreduce = found
+                more = (segments + extra_allreduces) * allreduce
+                is_row = isinstance(length, tuple)
+                rows.append(tuple(one + more for one in length) if is_row else length + more)
+            longer[_TIME_FIELDS[kind]] = tuple(rows)
     return times.model_copy(update=longer)
-
-
-def _of_stage(entry: Any, stage: int) -> Any:
-    return entry[stage] if isinstance(entry, tuple) else entry
-
-
-def _sum(length: Any, more: Decimal) -> Any:
-    with localcontext(prec=_DIGITS):
-        if isinstance(length, tuple):
-            return tuple(each + more for each in length)
-        return length + more
 
 
 def add_collectives(
@@ -116,9 +112,7 @@ def add_collectives(
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline with collectives.
     plain : Schedule
-        Any schedule of the same pipeline as `without_collectives` returns it.
     fused : iterable of (int, int)
         Stage and micro-batch of backwards of split instances whose gradient leaves after their
         weight gradient.
@@ -144,7 +138,7 @@ def _labels(problem: Problem, ops: IntArray) -> list[Label]:
 
 
 def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
-    """Return the segments of each op in order: segments are numbered one after the other."""
+    # Segments are numbered one after the other.
     found: dict[Label, list[int]] = defaultdict(list)
     for op, label in enumerate(_labels(problem, np.arange(problem.num_ops))):
         found[label].append(op)
@@ -152,7 +146,7 @@ def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
 
 
 def _compute_orders(plain: Schedule) -> list[list[Label]]:
-    """Return the ops of each device's compute stream, in order."""
+    # In order, level by level where ops take no time.
     problem, level = plain.problem, Dag.of(plain.problem).level
     orders = []
     for resource in problem.span_resources.tolist():
@@ -165,7 +159,6 @@ def _compute_orders(plain: Schedule) -> list[list[Label]]:
 def _fused_ops(
     segments: dict[Label, list[int]], fused: set[tuple[int, int]]
 ) -> tuple[list[int], list[int]]:
-    """Return, per fused backward, the op that hands on its gradient and its weight gradient."""
     inputs, weights = [], []
     for (kind, stage, microbatch, device), ops in segments.items():
         if kind == BACKWARD_WEIGHT and (stage, microbatch) in fused:
@@ -184,7 +177,6 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
 
 
 def _is_whole(order: Order) -> bool:
-    """Whether no action is there twice."""
     indices = int(order.microbatch.max(initial=0)) + 1
     keys = (order.stage * len(COMPUTE_KINDS) + order.kind) * indices + order.microbatch
     return len(set(keys.tolist())) == len(order)
@@ -212,3 +204,44 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
 def _full_backwards(plan: Proposal) -> list[tuple[int, int]]:
     actions = " ".join(step for order in plan.orders or () for step in order)
     return [(int(stage), int(i)) for stage, i in _FULL_BACKWARD.findall(actions)]
+
+
+RunAll = Callable[[PipelineInstance, Problem], Iterable[HeuristicOutcome]]
+"""Runs every heuristic of pipelines."""
+
+
+def best_pipeline(
+    instance: PipelineInstance, problem: Problem, limits: SearchLimits, run_all: RunAll
+) -> HeuristicOutcome | None:
+    """Plan the ops of `whole_ops` exactly for a fifth of the time, and add the collectives.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    problem : Problem
+    limits : SearchLimits
+    run_all : callable
+        Runs the heuristics that the exact search of the plan begins with.
+
+    Returns
+    -------
+    HeuristicOutcome or None
+        ``best-pipeline`` with a valid schedule of `problem`; None if the plan led to none.
+    """
+    from ppsolve.solver.cpsat.exact import solve_exactly
+
+    plan = whole_ops(instance)
+    planned = lower_pipeline(plan)
+    valid = [
+        outcome.schedule
+        for outcome in run_all(plan, planned)
+        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+    ]
+    incumbent = min(valid, key=lambda found: found.value, default=None)
+    part = limits.scaled(0.2)
+    answer = solve_exactly(ImpliedOrder(planned), Board.beginning(incumbent), part)
+    best = answer.schedule or incumbent
+    schedule = None if best is None else add_collectives(problem, best)
+    if schedule is None or check_schedule(problem, schedule):
+        return None
+    return HeuristicOutcome("best-pipeline", HeuristicStatus.FEASIBLE, schedule)

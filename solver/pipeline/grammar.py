@@ -134,16 +134,6 @@ def is_compute(text: object) -> bool:
 def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
     """Read the compute actions of every device.
 
-    Parameters
-    ----------
-    orders : list of lists of str
-        Action strings by device, as results have them.
-
-    Returns
-    -------
-    tuple of tuples of Action or Overlap
-        The same by device.
-
     Raises
     ------
     InputError

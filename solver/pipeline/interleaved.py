@@ -13,26 +13,8 @@ from ppsolve.solver.pipeline.actions import FULL, Order
 from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 
-def torch_group_size(num_devices: int, num_microbatches: int) -> int:
-    """Return the micro-batches that PyTorch runs through a chunk before the next one.
-
-    Parameters
-    ----------
-    num_devices : int
-        Devices.
-    num_microbatches : int
-        Micro-batches.
-
-    Returns
-    -------
-    int
-        Micro-batches per group.
-
-    Raises
-    ------
-    NotApplicableError
-        The micro-batches cannot be divided into PyTorch's rounds.
-    """
+def _torch_group_size(num_devices: int, num_microbatches: int) -> int:
+    # The micro-batches that PyTorch runs through a chunk before the next one.
     rounds = max(1, num_microbatches // num_devices)
     if num_microbatches % rounds:
         raise NotApplicableError(
@@ -43,7 +25,6 @@ def torch_group_size(num_devices: int, num_microbatches: int) -> int:
 
 
 def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: int) -> IntArray:
-    """Return the chunk of each op of a kind in order: group by group, chunk by chunk."""
     numbers = np.asarray(chunks, dtype=np.int64)
     sizes = [
         min(group_size, num_microbatches - first)
@@ -53,20 +34,7 @@ def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: i
 
 
 def _merged(device: int, num_devices: int, *streams: tuple[str, IntArray, int]) -> Order:
-    """Merge streams of ops that run one op a turn each, in the order given within a turn.
-
-    Parameters
-    ----------
-    device, num_devices : int
-        The device, and how many there are; stage = chunk x devices + device.
-    *streams : (str, int64[k], int)
-        Kind of k ops, their chunks, and the turn of the first of them.
-
-    Returns
-    -------
-    Order
-        Every op of every stream, by turn.
-    """
+    # Streams have a kind, the chunks of its ops and the turn of the first; each runs one op a turn.
     chunks = np.concatenate([chunk for _, chunk, _ in streams])
     turns = np.concatenate([first + np.arange(len(chunk)) for _, chunk, first in streams])
     kinds = np.repeat([kind for kind, _, _ in streams], [len(chunk) for _, chunk, _ in streams])
@@ -90,7 +58,6 @@ def interleaved_1f1b(
     Returns
     -------
     list of Order
-        One order per device, ascending.
 
     Raises
     ------
@@ -101,7 +68,7 @@ def interleaved_1f1b(
     """
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
-    size = group_size or torch_group_size(num_devices, num_microbatches)
+    size = group_size or _torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
@@ -122,12 +89,10 @@ def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int
     stages_of_devices : sequence of sequence of int
         Stages on each device, ascending.
     num_microbatches : int
-        Number of micro-batches.
 
     Returns
     -------
     list of Order
-        One order per device, in the order of `stages_of_devices`.
     """
     orders = []
     for stages in stages_of_devices:
@@ -156,14 +121,13 @@ def interleaved_zero_bubble(
     Returns
     -------
     list of Order
-        One order per device, ascending.
 
     Raises
     ------
     NotApplicableError
         The micro-batches cannot be divided into PyTorch's rounds.
     """
-    size = torch_group_size(num_devices, num_microbatches)
+    size = _torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []

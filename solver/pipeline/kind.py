@@ -15,10 +15,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.joint import lower_joint
+from ppsolve.models.pipeline.joint import assignment_violations, lower_joint, read_assignment
 from ppsolve.models.pipeline.lowering import lower_pipeline
-from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
-from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds_in_turn
@@ -29,16 +28,14 @@ from ppsolve.solver.kernels.compilation import expect, is_compiled
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
-from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.pipeline.grammar import compute_rows, is_compute
-from ppsolve.solver.pipeline.permutations import PERMUTATIONS
-from ppsolve.solver.pipeline.permuted import ORDERS
+from ppsolve.solver.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
-from ppsolve.solver.pipeline.small import NAME as STATES
-from ppsolve.solver.pipeline.small import NO_VALUE, search_states
-from ppsolve.solver.pipeline.steady import STEADY_STATE
+from ppsolve.solver.pipeline.small_flow import NO_VALUE, STATES, search_states
+from ppsolve.solver.pipeline.steady_state import STEADY_STATE
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
 from ppsolve.solver.run.steps import (
@@ -212,7 +209,7 @@ def raise_flow_bounds(turn: Turn) -> None:
 
 def order_whole_ops(turn: Turn) -> None:
     """Order whole ops exactly, and add their collectives greedily."""
-    from ppsolve.solver.pipeline.best_order import best_pipeline
+    from ppsolve.solver.pipeline.collectives import best_pipeline
 
     task = turn.task
     outcome = best_pipeline(task.instance, task.problem, turn.limits(), PIPELINE.run_all)

@@ -13,7 +13,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
     Requirement,
 )
-from ppsolve.solver.pipeline import interleaved, one_stage, vshape, zero_bubble
+from ppsolve.solver.pipeline import interleaved, one_stage, vshape
 from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.chimera import chimera
 
@@ -161,21 +161,21 @@ PUBLISHED = (
     _fixed(
         "zb-1p",
         "zero bubble within 1F1B's memory (visualizer's rule)",
-        _per_stage(zero_bubble.zb_1p),
+        _per_stage(one_stage.zb_1p),
         (ONE_PIPE, ONE_STAGE, SPLIT),
         "zero-bubble visualizer: Qi et al. 2024",
     ),
     _fixed(
         "zb-h1",
         "hand-made zero bubble, memory of 1F1B",
-        _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 1)),
+        _per_stage(lambda stages, m: one_stage.zb_handmade(stages, m, 1)),
         (ONE_PIPE, ONE_STAGE, SPLIT),
         "ZB-H1: Qi et al. 2024",
     ),
     _fixed(
         "zb-h2",
         "hand-made zero bubble, twice the memory of 1F1B",
-        _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 2)),
+        _per_stage(lambda stages, m: one_stage.zb_handmade(stages, m, 2)),
         (ONE_PIPE, ONE_STAGE, SPLIT),
         "ZB-H2: Qi et al. 2024",
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ppsolve.solver.pipeline.actions import Order
 from ppsolve.solver.pipeline.grammar import (
     BACKWARD,
@@ -11,9 +13,8 @@ from ppsolve.solver.pipeline.grammar import (
     Action,
     Overlap,
 )
-from ppsolve.solver.pipeline.zero_bubble import DeviceOrderWriter
 
-_BACKWARD_HALVES = (BACKWARD_INPUT, BACKWARD_WEIGHT)
+_HALVES = (BACKWARD_INPUT, BACKWARD_WEIGHT)
 
 
 def zbv(num_devices: int, num_microbatches: int) -> list[Order]:
@@ -21,45 +22,61 @@ def zbv(num_devices: int, num_microbatches: int) -> list[Order]:
 
     Parameters
     ----------
-    num_devices : int
-        Devices; device d holds stages d and 2 num_devices - 1 - d.
-    num_microbatches : int
-        Micro-batches.
+    num_devices, num_microbatches : int
 
     Returns
     -------
     list of Order
-        One order per device.
     """
-    return [_zbv_order(num_devices, num_microbatches, device) for device in range(num_devices)]
+    orders = []
+    for device in range(num_devices):
+        out = _ZBV(num_devices, num_microbatches, device)
+        out.write()
+        orders.append(Order.by_index(out.stages, "".join(out.kinds)))
+    return orders
 
 
-def _zbv_order(num_devices: int, num_microbatches: int, device: int) -> Order:
-    a, b = device, 2 * num_devices - 1 - device
-    padded = max(2 * num_devices - 1, num_microbatches)
-    out = DeviceOrderWriter(num_microbatches)
-    for _ in range(2 * (num_devices - device) - 1):
-        out.emit(a, FORWARD)
-    for _ in range(device):
-        out.emit(b, FORWARD)
-        out.emit(a, FORWARD)
-    for _ in range(num_devices - device):
-        out.emit(b, FORWARD, *_BACKWARD_HALVES)
-    while (
-        out.requested(b, FORWARD) < out.requested(a, FORWARD) or out.requested(a, FORWARD) < padded
-    ):
-        if out.requested(a, FORWARD) < padded:
-            out.emit(a, FORWARD)
-        out.emit(a, *_BACKWARD_HALVES)
-        out.emit(b, FORWARD, *_BACKWARD_HALVES)
-    for _ in range(device):
-        out.emit(a, BACKWARD_INPUT)
-        out.emit(b, BACKWARD_INPUT)
-    for _ in range(num_devices - device):
-        out.emit(a, *_BACKWARD_HALVES)
-    out.emit_rest(b, BACKWARD_WEIGHT)
-    out.emit_rest(a, BACKWARD_WEIGHT)
-    return out.order
+class _ZBV:
+    # Each kind of each stage goes in index order; what is emitted past the last micro-batch is
+    # counted, and left out.
+    def __init__(self, num_devices: int, num_microbatches: int, device: int) -> None:
+        self.num_devices, self.num_microbatches, self.device = num_devices, num_microbatches, device
+        self.stages: list[int] = []
+        self.kinds: list[str] = []
+        self.emitted: Counter[tuple[int, str]] = Counter()
+
+    def _emit(self, stage: int, *kinds: str) -> None:
+        for kind in kinds:
+            if self.emitted[stage, kind] < self.num_microbatches:
+                self.stages.append(stage)
+                self.kinds.append(kind)
+            self.emitted[stage, kind] += 1
+
+    def write(self) -> None:
+        devices, device, emit = self.num_devices, self.device, self._emit
+        a, b = device, 2 * devices - 1 - device
+        padded = max(2 * devices - 1, self.num_microbatches)
+        forwards = self.emitted
+        for _ in range(2 * (devices - device) - 1):
+            emit(a, FORWARD)
+        for _ in range(device):
+            emit(b, FORWARD)
+            emit(a, FORWARD)
+        for _ in range(devices - device):
+            emit(b, FORWARD, *_HALVES)
+        while forwards[b, FORWARD] < forwards[a, FORWARD] or forwards[a, FORWARD] < padded:
+            if forwards[a, FORWARD] < padded:
+                emit(a, FORWARD)
+            emit(a, *_HALVES)
+            emit(b, FORWARD, *_HALVES)
+        for _ in range(device):
+            emit(a, BACKWARD_INPUT)
+            emit(b, BACKWARD_INPUT)
+        for _ in range(devices - device):
+            emit(a, *_HALVES)
+        for stage in (b, a):
+            for _ in range(self.emitted[stage, BACKWARD_WEIGHT], self.num_microbatches):
+                emit(stage, BACKWARD_WEIGHT)
 
 
 def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
@@ -67,15 +84,12 @@ def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
 
     Parameters
     ----------
-    num_devices : int
-        Devices; device d holds stages d and 2 num_devices - 1 - d.
-    num_microbatches : int
-        Micro-batches, at least 2 num_devices.
+    num_devices, num_microbatches : int
+        At least 2 micro-batches for each device.
 
     Returns
     -------
     list of Order
-        One order per device.
     """
     return [
         _DualPipeV(num_devices, num_microbatches, device).order() for device in range(num_devices)

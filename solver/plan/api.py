@@ -8,7 +8,7 @@ from typing import cast
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
 from ppsolve.solver.clock import Clock

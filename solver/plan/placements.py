@@ -13,7 +13,7 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
-from ppsolve.models.pipeline.capacity import stages_per_device
+from ppsolve.models.pipeline.entries import stages_per_device
 from ppsolve.models.pipeline.instance import NAMED_PLACEMENTS, PipelineInstance
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import parse_instance

@@ -20,7 +20,7 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.kfac.op_kinds import KIND_OF, STEP_KIND
+from ppsolve.models.kfac.labels import KIND_OF, STEP_KIND
 from ppsolve.solver.render.colours import (
     COLLECTIVES,
     GENERIC_KIND,

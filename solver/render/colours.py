@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.pipeline.collectives import (
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.pipeline.lowering import (
     ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
     ALLREDUCE_KINDS,
+    OPTIMIZER_KIND,
     REDUCE_SCATTER_KIND,
 )
-from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
 ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"

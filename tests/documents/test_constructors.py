@@ -37,7 +37,7 @@ TIMES = {"forward": 1, "backward": 1}
         (
             lambda: Times(forward=1),
             None,
-            'expected "backward", or both "backward_input" and "backward_weight"',
+            'expected either "backward", or both "backward_input" and "backward_weight"',
         ),
         (lambda: Memory(capacity="much", activation=1), "capacity", "expected a number or a list"),
         (lambda: ppsolve.GraphInstance(ops=3), "resources", "this field is required"),

@@ -209,7 +209,7 @@ def test_missing_field(missing: str, tmp_path: Path) -> None:
         ),
         ({"forward": [1, [[2]]]}, "times.forward[1][0]", "one per micro-batch), got a list of 1"),
         ({"forward": [1, [1, -2, 1, 1]]}, "times.forward[1][1]", "expected a number >= 0, got -2"),
-        ({"backward_input": 1}, "times", 'either "backward" or "backward_input" + "backward_'),
+        ({"backward_input": 1}, "times", 'either "backward", or both "backward_input" and'),
     ],
 )
 def test_times(times: dict[str, Any], field: str, message: str, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_times(times: dict[str, Any], field: str, message: str, tmp_path: Path) 
 def test_times_without_a_whole_backward(times: dict[str, Any], tmp_path: Path) -> None:
     field, message = refused(PIPELINE, {"times": {"forward": 1, **times}}, tmp_path)
     assert field == "times"
-    assert message == 'expected "backward", or both "backward_input" and "backward_weight"'
+    assert message == 'expected either "backward", or both "backward_input" and "backward_weight"'
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.timelines import measured_pattern
+from ppsolve.solver.kfac.placement import DevicePlan
 from tests.paths import DATA
 
 FOLDERS = sorted(path for path in (DATA / "pipefisher").iterdir())
@@ -43,4 +44,21 @@ def _human(path: Path) -> list[tuple[int, str]]:
     return [
         (int(part), "") if part.isdigit() else (-1, part)
         for part in re.split("([0-9]+)", path.name)
+    ]
+
+
+def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
+    """Return label, parts left and recorded length in ticks of the work that fits into no hole."""
+    work = pattern.devices[plan.device].work
+    placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
+    return [
+        (
+            entry.label,
+            1
+            if entry.part is not None
+            else sum((entry.work, part) not in placed for part in range(work[entry.work].parts)),
+            entry.length,
+        )
+        for entry in plan.placed
+        if entry.phase == "unplaced" and entry.work is not None
     ]

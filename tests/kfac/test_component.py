@@ -17,10 +17,9 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kfac import exact
-from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule
+from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, completion_bound
 from ppsolve.solver.kfac.exact import Budget, ComponentSearch
 from ppsolve.solver.kfac.requirements import fits_one_period
-from ppsolve.solver.kfac.tie_bounds import completion_bound
 from tests.kfac.cases import pattern_of
 
 UNKNOWN = ExactAnswer(None, None, False, StopReason.TIME, True, 0.0)

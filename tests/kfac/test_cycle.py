@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.cycle import lay_out_cycle, lower_cycle
+from ppsolve.models.kfac.cycle import LoweredCycle, lower_cycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
@@ -117,7 +117,7 @@ def test_counts_of_ops(
         {**MODULE, "stage": stage, "name": name, "sync_a": 1} for stage in range(4) for name in "ab"
     ]
     made = instance(4, 4, modules, pipeline, refresh_interval=iterations)
-    cycle = lay_out_cycle(made)
+    cycle = LoweredCycle(made)
     problem = cycle.problem
     copies = 2 if pipeline.get("placement") == "bidirectional" else 1
     expected = {kind: count * iterations for kind, count in per_iteration.items()}

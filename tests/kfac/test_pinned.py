@@ -22,11 +22,9 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import list_serial
-from ppsolve.solver.kfac.bubble_filling import fill_bubbles
-from ppsolve.solver.kfac.figures import Refresh
-from ppsolve.solver.kfac.pinned import NO_END, pinned_cycle, pinned_iteration
-from ppsolve.solver.kfac.placement import plan_of_starts
-from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
+from ppsolve.solver.kfac.pattern import simulated_pattern
+from ppsolve.solver.kfac.pinned import NO_END, fill_bubbles, pinned_cycle, pinned_iteration
+from ppsolve.solver.kfac.placement import Refresh, plan_of_starts
 from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
@@ -50,7 +48,7 @@ def instance(devices: int = 2, microbatches: int = 2, *rest: Any, **fields: Any)
 
 
 def pinned(made: KfacInstance, heuristic: str = "gpipe") -> Problem:
-    return pinned_cycle(made, lower_cycle(made), heuristic)
+    return pinned_cycle(made, heuristic)
 
 
 def pins(problem: Problem, *wanted: str) -> list[int]:
@@ -184,11 +182,10 @@ def test_other_patterns_are_not_tried_around_a_pinned_pipeline() -> None:
 
 def test_patterns_are_named() -> None:
     made = instance()
-    problem = lower_cycle(made)
     with pytest.raises(InputError, match='pattern: unknown pipeline heuristic "gpip"; did you'):
-        pinned_cycle(made, problem, "gpip")
+        pinned_cycle(made, "gpip")
     with pytest.raises(NotApplicableError, match="chimera: needs bidirectional pipes"):
-        pinned_cycle(made, problem, "chimera")
+        pinned_cycle(made, "chimera")
 
 
 def cycles() -> st.SearchStrategy[KfacInstance]:
@@ -237,7 +234,7 @@ def test_every_pinned_cycle_is_valid(made: KfacInstance) -> None:
     problem = lower_cycle(made)
     for heuristic in ("gpipe", "looped-bfs", "chimera", "list-tail"):
         try:
-            repeated = pinned_cycle(made, problem, heuristic)
+            repeated = pinned_cycle(made, heuristic)
         except NotApplicableError:
             continue
         schedule = fill_bubbles(repeated)
@@ -434,7 +431,7 @@ def test_free_pipelines_beat_every_pinned_one(path: Path) -> None:
     compared = 0
     for heuristic in ("gpipe", "1f1b", "chimera"):
         try:
-            repeated = pinned_cycle(made, problem, heuristic)
+            repeated = pinned_cycle(made, heuristic)
         except NotApplicableError:
             continue
         _, bound = proved(repeated, fill_bubbles(repeated))

@@ -15,9 +15,8 @@ from ppsolve.solver.kfac.placement import (
     Placed,
     absolute_starts,
     common_interval,
-    unplaced_work,
 )
-from tests.kfac.cases import NAMES, Timeline, expected, measured, pattern_of
+from tests.kfac.cases import NAMES, Timeline, expected, measured, pattern_of, unplaced_work
 
 FORWARD, BACKWARD = "call_forward", "call_backward"
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from ppsolve.models.kfac.pattern import Member
 from ppsolve.solver.board import Board
-from ppsolve.solver.kfac.causal import _fewest_iterations, _used
+from ppsolve.solver.kfac.causal import Starts, _fewest_iterations, _used
 from ppsolve.solver.kfac.heuristics import CAUSAL
 from ppsolve.solver.kfac.requirements import iterations_until_steady
-from ppsolve.solver.kfac.serial import Starts
 from tests.kfac.cases import Timeline, pattern_of
 from tests.kfac.test_sizes import narrow, task_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, StopReason
 from ppsolve.models.kfac import unrolling
-from ppsolve.models.kfac.cycle import lay_out_cycle
+from ppsolve.models.kfac.cycle import LoweredCycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.unrolling import lower_refresh
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.kfac import bounds, exact
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.heuristics import CAUSAL, run_refresh_heuristic
-from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
+from ppsolve.solver.kfac.pattern import simulated_pattern
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.solve_run import SolveRun
@@ -50,14 +52,13 @@ def test_each_bubble_takes_one_op(modules):
 def test_a_bound_that_doubles_its_steps_finds_the_first_number_not_refuted(modules):
     pattern = pattern_of(narrow(modules))
     found = iterations_bound(pattern, [0])
-    climb = bounds._Climb(pattern, [0], found.value)
+    climb = bounds._Climb(pattern, [0], found.value, Clock(), 150_000)
     refuted = [climb._refuted(count)[0] is not None for count in range(1, found.value + 1)]
     assert refuted == [True] * (found.value - 1) + [False]
 
 
-def test_a_bound_with_no_ops_to_try_is_what_the_sums_prove(monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_TRIED", 0)
-    found = iterations_bound(pattern_of(narrow(2)), [0])
+def test_a_bound_with_no_ops_to_try_is_what_the_sums_prove():
+    found = iterations_bound(pattern_of(narrow(2)), [0], most_tried=0)
     # 2 x (3 + 3 + 4) = 20 ticks of work, 5 of bubble in each iteration.
     assert (found.value, found.by, found.infeasible_reason) == (4, "work", None)
 
@@ -88,7 +89,8 @@ def test_a_plan_of_all_devices_that_has_too_many_ops_fails_too(monkeypatch):
 
 
 def test_an_exact_model_with_too_many_places_is_not_built(monkeypatch):
-    monkeypatch.setattr(exact, "MAX_PLACES", 10)
+    small = partial(exact.ComponentSearch, params=exact.RefreshSearchParams(max_places=10))
+    monkeypatch.setattr(exact, "ComponentSearch", small)
     task = task_of(narrow(2), tie_break="none")
     result = SolveRun(task, [CAUSAL], Options(time_limit=5)).execute()
     assert result.value == 6
@@ -112,7 +114,7 @@ def test_lowering_numbers_ops_by_start_and_keeps_what_runs_before_time_0():
 
 
 @pytest.mark.parametrize("shape", ["linear", "bidirectional"])
-@pytest.mark.parametrize("lower", [simulated_pattern, lay_out_cycle])
+@pytest.mark.parametrize("lower", [simulated_pattern, LoweredCycle])
 def test_the_ops_of_an_iteration_are_gone_through_as_often_for_any_number_of_devices(
     lower, shape, monkeypatch
 ):

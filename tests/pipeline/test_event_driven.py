@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,21 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
-from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, RouteShape
-from ppsolve.solver.pipeline.event_driven.rules import (
+from ppsolve.solver.pipeline.event_driven.route import (
+    Route,
+    RouteMemory,
+    RouteRun,
+    RouteShape,
+    route_of,
+)
+from ppsolve.solver.pipeline.event_driven.schedulers import (
+    cyclic,
     fifo,
     interleaved_cyclic_1f1b,
     strict_1f1b,
     turns_1f1b,
+    wait_free_cyclic,
 )
-from ppsolve.solver.pipeline.event_driven.translation import route_of
 
 NAMES = ("fifo", "cyclic", "wait-free-cyclic")
 
@@ -43,11 +50,11 @@ def route(
         else:
             rows.append(list(forward if shape.is_forward(position) else backward))
             queue.append(max(devices) + 1 + devices[stage])
-    amounts = np.array([forward] * len(devices)) if room is not None else None
-    size = None if room is None else np.full(max(devices) + 1, room)
+    amounts, size = np.array([forward] * len(devices)), np.full(max(devices) + 1, room or 0)
+    memory = None if room is None else RouteMemory(amounts, amounts, size)
     lag = np.zeros(len(queue), dtype=np.int64)
     table = np.array(rows, dtype=np.int64)
-    return Route(tuple(devices), table, np.array(queue), lag, amounts, amounts, size)
+    return Route(tuple(devices), table, np.array(queue), lag, memory)
 
 
 def orders(run: RouteRun) -> list[str]:
@@ -157,15 +164,9 @@ def test_the_first_micro_batch_is_never_put_off() -> None:
 def test_levels_count_the_forward_that_runs() -> None:
     """Forwards of 2 and 3 that leave 1 and 1: 1 + 3 while the second runs."""
     given = route([1, 1], [1, 1], room=9)
-    given = Route(
-        given.stage_to_device,
-        given.duration,
-        given.queue,
-        given.lag,
-        np.array([[2, 3], [2, 3]]),
-        np.ones((2, 2), dtype=np.int64),
-        given.room,
-    )
+    ones = np.ones((2, 2), dtype=np.int64)
+    memory = RouteMemory(np.array([[2, 3], [2, 3]]), ones, np.full(2, 9))
+    given = replace(given, memory=memory)
     assert strict_1f1b(given).levels().tolist() == [4, 3]
 
 
@@ -183,8 +184,8 @@ def test_a_permuted_route_has_the_micro_batches_in_their_new_places() -> None:
     permuted = given.permuted(np.array([2, 0, 1]))
     assert permuted.duration[0].tolist() == [3, 1, 2]
     assert permuted.duration[-1].tolist() == [6, 4, 5]
-    assert permuted.peak is not None
-    assert permuted.peak[1].tolist() == [3, 1, 2]
+    assert permuted.memory is not None
+    assert permuted.memory.peak[1].tolist() == [3, 1, 2]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,8 +18,7 @@ from ppsolve.solver.pipeline.grammar import (
     Communication,
 )
 from ppsolve.solver.pipeline.programs.communications import events, needs, transfer_of
-from ppsolve.solver.pipeline.programs.exchanges import broken_exchanges
-from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.rules import broken_exchanges, broken_rules
 
 F0, F1 = Action(0, FORWARD, 0), Action(1, FORWARD, 0)
 B0, B1 = Action(0, BACKWARD, 0), Action(1, BACKWARD, 0)

@@ -13,16 +13,16 @@ from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
-from ppsolve.solver.pipeline.event_driven.route import RouteRun
-from ppsolve.solver.pipeline.event_driven.rules import (
+from ppsolve.solver.pipeline.event_driven.route import RouteRun, route_of
+from ppsolve.solver.pipeline.event_driven.schedulers import (
+    cyclic,
     fifo,
     interleaved_cyclic_1f1b,
     relaxed_1f1b,
     strict_1f1b,
+    wait_free_cyclic,
 )
-from ppsolve.solver.pipeline.event_driven.translation import route_of
-from ppsolve.solver.pipeline.permuted import PATTERNS, work_of
+from ppsolve.solver.pipeline.microbatch_orders import PATTERNS, work_of
 from ppsolve.solver.run.entries import figures
 from tests.marks import first
 from tests.unequal_cases import NAMES, pipeline_of, read_case, recorded_of

@@ -9,14 +9,15 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.joint import lower_joint
-from ppsolve.models.pipeline.lowering import MAX_LOWERED, lower_pipeline, lower_replicas
-from ppsolve.models.pipeline.replicas import (
+from ppsolve.models.pipeline.joint import (
     first_members,
-    longest_first,
+    lower_joint,
+    lower_replicas,
     read_assignment,
     replica_of,
 )
+from ppsolve.models.pipeline.lowering import MAX_LOWERED, lower_pipeline
+from ppsolve.models.pipeline.replicas import longest_first
 from ppsolve.solver.optimize.kinds import kind_of
 
 TWO = {

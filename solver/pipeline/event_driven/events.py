@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ppsolve.models.core.problem import FREE
 from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit
 
 Waits = Mapping[Visit, Iterable[Visit]]
-"""Visits, each with those that have to end before it."""
+"""Visits, each with those that have to end before it arrives at its queue."""
 
 
 class Server(Protocol):
@@ -37,7 +37,7 @@ class FirstCome:
         self._waiting.append(visit)
 
     def choose(self) -> Visit | None:
-        """Return the first to arrive, or None where nothing waits."""
+        """Return the first to arrive."""
         return self._waiting.popleft() if self._waiting else None
 
 
@@ -100,16 +100,14 @@ class BackwardsFirst:
         return self._waiting.pop(0)
 
 
-class _End:
-    """The end of a visit, ordered by time alone: ties leave a heap as it holds them."""
+class _End(NamedTuple):
+    time: int
+    visit: Visit
+    arrives: bool
 
-    __slots__ = ("arrives", "time", "visit")
-
-    def __init__(self, time: int, visit: Visit, *, arrives: bool) -> None:
-        self.time, self.visit, self.arrives = time, visit, arrives
-
-    def __lt__(self, other: _End) -> bool:
-        return self.time < other.time
+    def __lt__(self, other: Any) -> bool:
+        # By time alone: ties leave a heap as it holds them.
+        return bool(self.time < other.time)
 
 
 def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -> RouteRun:
@@ -121,16 +119,14 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
     Parameters
     ----------
     route : Route
-        The route. All micro-batches are at its first position at time 0, in their order.
+        All micro-batches are at its first position at time 0, in their order.
     servers : sequence of Server
-        What decides for each queue.
     waits : Waits, optional
-        Visits that arrive at their queue only after others have ended.
 
     Returns
     -------
     RouteRun
-        Starts and orders; not complete where queues wait for each other.
+        Not complete where queues wait for each other.
     """
     return _Events(route, servers, waits or {}).run()
 
@@ -171,7 +167,6 @@ class _Events:
         self.touched.add(queue)
 
     def _start_all(self) -> bool:
-        """Start what can start, and say if anything is under way."""
         # A queue to which nothing has happened would decide as it did before.
         for queue in sorted(self.touched):
             visit = None if self.is_busy[queue] else self.servers[queue].choose()
@@ -180,12 +175,11 @@ class _Events:
                 self.served[queue].append(visit)
                 self.start[visit] = self.now
                 end = self.now + self.duration[visit.position][visit.microbatch]
-                heappush(self.ends, _End(end, visit, arrives=False))
+                heappush(self.ends, _End(end, visit, False))
         self.touched.clear()
         return bool(self.ends)
 
     def _next_ends(self) -> list[_End]:
-        """Return the visits that end next, and go on to that time."""
         found = [heappop(self.ends)]
         self.now = found[0].time
         while self.ends:
@@ -205,19 +199,15 @@ class _Events:
         queue = self.queue[position]
         self.is_busy[queue] = False
         self.touched.add(queue)
-        self._release(end.visit)
+        for visit in self.waiting.get(end.visit, ()):
+            self.missing[visit].discard(end.visit)
+            if visit in self.held and not self.missing[visit]:
+                self.held.remove(visit)
+                self._arrive(visit)
         if position + 1 == len(self.queue):
             return
         following = Visit(position + 1, microbatch)
         if self.lag[position]:
-            heappush(self.ends, _End(end.time + self.lag[position], following, arrives=True))
+            heappush(self.ends, _End(end.time + self.lag[position], following, True))
         else:
             self._arrive(following)
-
-    def _release(self, ended: Visit) -> None:
-        """Let visits arrive that waited for the end of this one alone."""
-        for visit in self.waiting.get(ended, ()):
-            self.missing[visit].discard(ended)
-            if visit in self.held and not self.missing[visit]:
-                self.held.remove(visit)
-                self._arrive(visit)

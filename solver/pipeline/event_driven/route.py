@@ -1,4 +1,4 @@
-"""The way of a micro-batch through the queues of a pipeline, as published simulators see it."""
+"""Pipelines as routes through queues, as published simulators see them, and runs of routes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ppsolve.solver.structure.tables import memory_of
 
 
 class Visit(NamedTuple):
@@ -40,6 +44,11 @@ class RouteShape(NamedTuple):
         """Say if a position is a transfer."""
         return (position % 2 == 1) == self.is_forward(position)
 
+    @property
+    def transfers(self) -> list[bool]:
+        """Whether each position is a transfer."""
+        return [self.is_transfer(position) for position in range(self.num_positions)]
+
     def stage(self, position: int) -> int:
         """Return the stage that computes at a position, or sends."""
         if self.is_forward(position):
@@ -47,34 +56,26 @@ class RouteShape(NamedTuple):
         return (self.num_positions - 1 - position + self.is_transfer(position)) // 2
 
 
+class RouteMemory(NamedTuple):
+    """Memory on a route."""
+
+    # int64[S, m]: what a forward needs while it runs, and leaves until the backward ends.
+    peak: IntArray
+    stored: IntArray
+    room: IntArray  # int64[p]: memory of each device before any op
+
+
 @dataclass(frozen=True, eq=False)
 class Route:
-    """What m micro-batches pass, one position after the other, and the queues that serve them.
+    """What m micro-batches pass, one position after the other, and the queues that serve them."""
 
-    Parameters
-    ----------
-    stage_to_device : sequence of int
-        Device of each of the S stages.
-    duration : int64[V, m]
-        Durations in ticks; see `RouteShape` for the positions.
-    queue : int64[V]
-        Queue of each position. Queues are asked in the order of their numbers: all that send
-        first, then the compute queue of each device.
-    lag : int64[V]
-        Ticks between the end of a position and the arrival at the next one.
-    peak, stored : int64[S, m], optional
-        Memory that a forward needs while it runs, and that it leaves until the backward ends.
-    room : int64[p], optional
-        Memory of each device before any op.
-    """
-
-    stage_to_device: Sequence[int]
-    duration: IntArray
+    stage_to_device: Sequence[int]  # device of each of the S stages
+    duration: IntArray  # int64[V, m]: durations in ticks; see `RouteShape` for the positions
+    # int64[V]: queue of each position. Queues are asked in the order of their numbers: all that
+    # send first, then the compute queue of each device.
     queue: IntArray
-    lag: IntArray
-    peak: IntArray | None = None
-    stored: IntArray | None = None
-    room: IntArray | None = None
+    lag: IntArray  # int64[V]: ticks between the end of a position and the arrival at the next one
+    memory: RouteMemory | None = None
 
     @property
     def shape(self) -> RouteShape:
@@ -96,59 +97,26 @@ class Route:
         """Number of queues: those that send, then one per device."""
         return int(self.queue.max()) + 1
 
-    @property
-    def sending(self) -> list[tuple[int, set[bool]]]:
-        """Device of each queue that sends, and whether it serves forwards, backwards or both."""
-        shape, found = self.shape, dict[int, tuple[int, set[bool]]]()
-        for position, queue in enumerate(self.queue.tolist()):
-            if shape.is_transfer(position):
-                device = self.stage_to_device[shape.stage(position)]
-                _, directions = found.setdefault(queue, (device, set()))
-                directions.add(shape.is_forward(position))
-        return [served for _, served in sorted(found.items())]
-
     def compute_queue(self, device: int) -> int:
         """Return the queue of a device's compute ops."""
         return self.num_queues - self.num_devices + device
 
     def permuted(self, permutation: IntArray) -> Route:
-        """Return the route of the same micro-batches in another order.
-
-        Parameters
-        ----------
-        permutation : int64[m]
-            The micro-batch at each place.
-
-        Returns
-        -------
-        Route
-            The route; its micro-batch k is `permutation[k]` of this one.
-        """
-        return replace(
-            self,
-            duration=self.duration[:, permutation],
-            peak=None if self.peak is None else self.peak[:, permutation],
-            stored=None if self.stored is None else self.stored[:, permutation],
-        )
+        """Return the route whose micro-batch k is `permutation[k]` of this one."""
+        memory = self.memory
+        if memory is not None:
+            peak, stored = memory.peak[:, permutation], memory.stored[:, permutation]
+            memory = RouteMemory(peak, stored, memory.room)
+        return replace(self, duration=self.duration[:, permutation], memory=memory)
 
 
 @dataclass(frozen=True, eq=False)
 class RouteRun:
-    """What became of all micro-batches on a route.
-
-    Parameters
-    ----------
-    route : Route
-        The route.
-    served : sequence of list of Visit
-        What each queue served, in order.
-    start : int64[V, m]
-        Starts in ticks, -1 for what was never served.
-    """
+    """What became of all micro-batches on a route."""
 
     route: Route
     served: Sequence[list[Visit]]
-    start: IntArray
+    start: IntArray  # int64[V, m]: starts in ticks, -1 for what was never served
 
     @property
     def is_complete(self) -> bool:
@@ -162,22 +130,107 @@ class RouteRun:
 
     def levels(self) -> IntArray:
         """Return the most memory that the ops of each device use at once, int64[p]."""
-        route, shape = self.route, self.route.shape
-        most = np.zeros(route.num_devices, dtype=np.int64)
-        if route.peak is None or route.stored is None:
+        memory, shape = self.route.memory, self.route.shape
+        most = np.zeros(self.route.num_devices, dtype=np.int64)
+        if memory is None:
             return most
-        for device in range(route.num_devices):
+        for device in range(len(most)):
             level = 0
-            for position, microbatch in self.served[route.compute_queue(device)]:
-                stage = shape.stage(position)
+            for position, microbatch in self.served[self.route.compute_queue(device)]:
+                at = shape.stage(position), microbatch
                 if shape.is_forward(position):
-                    most[device] = max(most[device], level + route.peak[stage, microbatch])
-                    level += int(route.stored[stage, microbatch])
-                else:
-                    level -= int(route.stored[stage, microbatch])
+                    most[device] = max(most[device], level + memory.peak[at])
+                level += int(memory.stored[at]) * (1 if shape.is_forward(position) else -1)
         return most
 
     @property
     def fits(self) -> bool:
         """Whether no device needs more memory than it has."""
-        return self.route.room is None or bool((self.levels() <= self.route.room).all())
+        memory = self.route.memory
+        return memory is None or bool((self.levels() <= memory.room).all())
+
+
+def route_of(instance: PipelineInstance, problem: Problem) -> Route:
+    """Return a pipeline as published simulators see it.
+
+    A split backward is one visit. A transfer occupies a queue of its sender: one per link where
+    links are modelled, else one for both directions, whatever it occupies of the receiver.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    problem : Problem
+
+    Returns
+    -------
+    Route
+        Durations in ticks, memory in whole units of each pool.
+    """
+    devices, shape = instance.stage_to_device, RouteShape(instance.num_stages)
+    positions = range(shape.num_positions)
+    places = [devices[shape.stage(v)] for v in positions]
+    targets = [_target(devices, shape, v) for v in positions]
+    is_link = instance.p2p.mode == "link"
+    senders = [(a, b if is_link else a) for a, b in zip(places, targets, strict=True)]
+    sending = sorted({key for v, key in enumerate(senders) if shape.is_transfer(v)})
+    queue = [
+        sending.index(key) if shape.is_transfer(v) else len(sending) + key[0]
+        for v, key in enumerate(senders)
+    ]
+    lag = [
+        problem.scale.ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0
+        for a, b in zip(places, targets, strict=True)
+    ]
+    ops = visit_ops(problem, shape)
+    length = np.append(problem.duration, 0)[ops].sum(axis=0)
+    return Route(devices, length, np.array(queue), np.array(lag), _memory(problem, ops[0]))
+
+
+def _target(devices: tuple[int, ...], shape: RouteShape, position: int) -> int:
+    stage = shape.stage(position)
+    if shape.is_transfer(position):
+        stage += 1 if shape.is_forward(position) else -1
+    return devices[stage]
+
+
+def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
+    """Return the ops of each visit: the first and the last, of split backwards.
+
+    Parameters
+    ----------
+    problem : Problem
+    shape : RouteShape
+
+    Returns
+    -------
+    int64[2, V, m]
+        Op numbers; `FREE` for the second of one op, and both of a transfer that takes no op.
+    """
+    is_split = BACKWARD_INPUT in problem.kinds
+    backward = BACKWARD_INPUT if is_split else BACKWARD
+    kinds = (FORWARD, backward, BACKWARD_WEIGHT, "TF", "TB")
+    grids = {kind: problem.grid(kind) for kind in kinds}
+    rows = np.full((2, shape.num_positions, grids[FORWARD].shape[1]), FREE, dtype=np.int64)
+    for position in range(shape.num_positions):
+        stage, is_forward = shape.stage(position), shape.is_forward(position)
+        there, back = ("TF", "TB") if shape.is_transfer(position) else (FORWARD, backward)
+        rows[0, position] = grids[there if is_forward else back][stage]
+        if is_split and not is_forward and not shape.is_transfer(position):
+            rows[1, position] = grids[BACKWARD_WEIGHT][stage]
+    return rows
+
+
+def _memory(problem: Problem, ops: IntArray) -> RouteMemory | None:
+    if not problem.pools:
+        return None
+    memory = memory_of(problem)
+    forwards = ops[: len(ops) // 2 : 2]
+    totals = []
+    for pointer, amounts in (
+        (memory.acquire_pointer, memory.acquire_amount),
+        (memory.release_pointer, memory.release_amount),
+    ):
+        total = np.zeros(problem.num_ops, dtype=np.int64)
+        np.add.at(total, np.repeat(np.arange(problem.num_ops), np.diff(pointer)), amounts)
+        totals.append(total[forwards])
+    return RouteMemory(totals[0], totals[0] - totals[1], memory.size)

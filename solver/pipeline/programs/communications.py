@@ -9,7 +9,7 @@ where the transfers of a rank run one by one (PyTorch's `_add_send_recv` goes by
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from ppsolve.models.documents.errors import DeadlockError
@@ -78,21 +78,26 @@ def with_communications(
     """
     ranks = stages_to_ranks(rows)
     full: list[list[Step]] = [[] for _ in rows]
-    first, last = _outermost(rows)
+    left = Counter(action.stage for row in rows for step in row for action in actions_of(step))
+    begun: set[int] = set()
     for rank, place in events(rows, ends):
         step = rows[rank][place]
+        stages = dict.fromkeys(action.stage for action in actions_of(step))
         if shards:
-            full[rank] += [Communication(stage, UNSHARD) for stage in first[rank].get(place, ())]
+            full[rank] += [Communication(stage, UNSHARD) for stage in stages if stage not in begun]
+        begun.update(stages)
         full[rank].append(step)
         for action in actions_of(step):
+            left[action.stage] -= 1
             transfer = transfer_of(action, ranks, local=local)
             if transfer is not None:
                 send, receive = transfer
                 full[rank].append(send)
                 full[ranks[receive.stage]].append(receive)
-        for stage in last[rank].get(place, ()):
-            full[rank].append(Communication(stage, REDUCE_GRAD))
-            full[rank] += [Communication(stage, RESHARD)] if shards else []
+        for stage in stages:
+            if not left[stage]:
+                full[rank].append(Communication(stage, REDUCE_GRAD))
+                full[rank] += [Communication(stage, RESHARD)] if shards else []
     return full
 
 
@@ -104,9 +109,7 @@ def transfer_of(
     Parameters
     ----------
     action : Action
-        An action of the program.
     ranks : mapping of int to int
-        Rank of each stage.
     local : bool
         Count transfers between stages on one rank too.
 
@@ -131,14 +134,11 @@ def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
     Parameters
     ----------
     action : Action
-        An action of a program.
     num_stages : int
-        Number of stages.
 
     Returns
     -------
     list of tuple of Action
-        One of each tuple must have run before.
     """
     stage, kind, microbatch = action
     if kind == FORWARD:
@@ -158,9 +158,8 @@ def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
     Parameters
     ----------
     rows : sequence of sequence of Action or Overlap
-        The steps of each rank.
     ends : mapping of Action to float, optional
-        Ends by which steps that may come next are ordered; of unit-long ops by default.
+        As for `with_communications`.
 
     Yields
     ------
@@ -170,14 +169,11 @@ def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
     Raises
     ------
     DeadlockError
-        The steps wait for each other.
     """
     yield from _ProgramWalk(rows, ends)
 
 
 class _ProgramWalk:
-    """Goes through all rows at once; a step is ready when all that it needs has run."""
-
     def __init__(self, rows: Rows, ends: Ends | None) -> None:
         self.rows, self.given = rows, ends
         self.actions = [[tuple(actions_of(step)) for step in row] for row in rows]
@@ -198,7 +194,6 @@ class _ProgramWalk:
         self._refuse_rest()
 
     def _missing(self, rank: int) -> tuple[Action, ...]:
-        """Return the actions of which one must still run before the next step of a rank."""
         own = self.actions[rank][self.place[rank]]
         for action in own:
             for options in needs(action, self.num_stages):
@@ -207,7 +202,6 @@ class _ProgramWalk:
         return ()
 
     def _look(self, rank: int) -> None:
-        """Put the next step of a rank with those that can run, or with those that wait."""
         if self.place[rank] == len(self.rows[rank]):
             return
         missing = self._missing(rank)
@@ -241,7 +235,6 @@ class _ProgramWalk:
             self._look(each)
 
     def _refuse_rest(self) -> None:
-        """Raise an error with a cycle of steps that wait for each other, if any step is left."""
         left = [rank for rank, row in enumerate(self.rows) if self.place[rank] < len(row)]
         if not left:
             return
@@ -253,21 +246,3 @@ class _ProgramWalk:
             rank = ranks.get(self._missing(rank)[0].stage, rank)
         cycle = seen[seen.index(rank) :]
         raise DeadlockError([str(self.rows[each][self.place[each]]) for each in reversed(cycle)])
-
-
-def _outermost(rows: Rows) -> tuple[list[dict[int, list[int]]], list[dict[int, list[int]]]]:
-    """Return, per rank, the stages that begin and those that end at each place of its row."""
-    first: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
-    last: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
-    for rank, row in enumerate(rows):
-        begins: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        for place, step in enumerate(row):
-            for action in actions_of(step):
-                begins.setdefault(action.stage, place)
-                ends[action.stage] = place
-        for stage, place in begins.items():
-            first[rank][place].append(stage)
-        for stage, place in ends.items():
-            last[rank][place].append(stage)
-    return first, last

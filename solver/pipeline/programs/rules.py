@@ -8,9 +8,9 @@ large.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import DeadlockError
@@ -19,11 +19,25 @@ from ppsolve.solver.pipeline.grammar import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
+    RECV_F,
+    REDUCE_GRAD,
+    RESHARD,
+    SEND_B,
+    SEND_F,
+    TRANSFERS,
+    UNSHARD,
     Action,
+    Communication,
     ComputeStep,
+    Step,
     actions_of,
 )
-from ppsolve.solver.pipeline.programs.communications import events, needs
+from ppsolve.solver.pipeline.programs.communications import (
+    events,
+    needs,
+    stages_to_ranks,
+    transfer_of,
+)
 
 MOST_MISSING = 1000
 """Most missing ops that are listed; one wrong number can make millions seem to be missing."""
@@ -31,21 +45,11 @@ MOST_MISSING = 1000
 
 @dataclass(frozen=True)
 class PipelineShape:
-    """The pipeline that a program must be of.
-
-    Parameters
-    ----------
-    num_microbatches : int
-        Number of micro-batches.
-    stage_to_rank : tuple of int
-        Rank of each stage.
-    is_split : bool
-        Whether backwards may be split in I and W.
-    """
+    """The pipeline that a program must be of."""
 
     num_microbatches: int
     stage_to_rank: tuple[int, ...]
-    is_split: bool = True
+    is_split: bool = True  # whether backwards may be split in I and W
 
 
 def broken_rules(
@@ -79,7 +83,6 @@ def broken_rules(
 
 
 def _foreign(rows: Sequence[Sequence[Action]], shape: PipelineShape) -> Iterator[Violation]:
-    """Yield ops that the pipeline does not have, and those on another rank than their stage."""
     ranks = max(shape.stage_to_rank) + 1
     if len(rows) != ranks:
         yield Violation("placement", f"expected {ranks} ranks (rows), got {len(rows)}", ())
@@ -133,7 +136,6 @@ def _miscounted(
 
 
 def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterator[Violation]:
-    """Yield the ops that a micro-batch lacks on a stage, or has beside a full backward."""
     forward, full, inputs, weight = (
         Action(stage, kind, microbatch)
         for kind in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
@@ -152,7 +154,6 @@ def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterato
 
 
 def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
-    """Yield ops that stand before an op of their own stage that they need."""
     for row in rows:
         place = {action: index for index, action in enumerate(row)}
         for index, action in enumerate(row):
@@ -174,7 +175,6 @@ def data_order(rows: Sequence[Sequence[Action]], num_stages: int) -> Iterator[Vi
     rows : sequence of sequence of Action
         The actions of each rank.
     num_stages : int
-        Number of stages.
 
     Yields
     ------
@@ -199,3 +199,159 @@ def _deadlocks(rows: Sequence[Sequence[ComputeStep]]) -> Iterator[Violation]:
         deque(events(rows, defaultdict(float)), maxlen=0)
     except DeadlockError as error:
         yield Violation("deadlock", str(error).removeprefix("deadlock: "), tuple(error.cycle))
+
+
+Rows = Sequence[Sequence[Step]]
+Pairs = Mapping[Communication, Communication]
+
+
+def broken_exchanges(rows: Rows) -> Iterator[Violation]:
+    """Yield the rules that the communications of a program break, whose compute steps keep all.
+
+    They are ``placement``, ``twice``, ``missing``, ``needless``, ``send``, ``receive``,
+    ``receive-order``, ``reduce-grad``, ``shard``; and ``deadlock`` where no other is broken.
+    """
+    ranks = stages_to_ranks(rows)
+    pairs = _pairs(rows, ranks)
+    found = [*_misplaced_communications(rows, ranks), *_miscounted_transfers(rows, pairs)]
+    for row in rows:
+        found += [*_out_of_place(row), *_reductions(row), *_shards(row)]
+    found = found or list(_mismatched(rows, ranks, pairs))
+    yield from found or _blocked(rows, ranks, pairs)
+
+
+def _pairs(rows: Rows, ranks: Mapping[int, int]) -> dict[Communication, Communication]:
+    actions = (action for row in rows for step in row for action in actions_of(step))
+    transfers = (transfer_of(action, ranks) for action in actions)
+    return dict(transfer for transfer in transfers if transfer is not None)
+
+
+def _communications(row: Sequence[Step], *kinds: str) -> list[Communication]:
+    return [step for step in row if isinstance(step, Communication) and step.kind in kinds]
+
+
+def _misplaced_communications(rows: Rows, ranks: Mapping[int, int]) -> Iterator[Violation]:
+    for rank, row in enumerate(rows):
+        for step in _communications(row, *TRANSFERS, UNSHARD, RESHARD, REDUCE_GRAD):
+            if ranks.get(step.stage) != rank:
+                own = ranks.get(step.stage)
+                where = "there is no such stage" if own is None else f"its stage is on rank {own}"
+                yield Violation("placement", f"{step} is on rank {rank}, {where}", (str(step),))
+
+
+def _miscounted_transfers(rows: Rows, pairs: Pairs) -> Iterator[Violation]:
+    counts = Counter(step for row in rows for step in _communications(row, *TRANSFERS))
+    wanted = {*pairs, *pairs.values()}
+    for step, count in counts.items():
+        if step not in wanted:
+            text = f"{step} is there, and no stage on another rank needs or makes it"
+            yield Violation("needless", text, (str(step),))
+        elif count > 1:
+            yield Violation("twice", f"{step} is there {count} times", (str(step),))
+    for step in sorted(wanted - counts.keys()):
+        yield Violation("missing", f"{step} is missing", (str(step),))
+
+
+def _partners(step: Communication) -> tuple[Action, ...]:
+    is_forward = step.kind in {SEND_F, RECV_F}
+    kinds = (FORWARD,) if is_forward else (BACKWARD_INPUT, BACKWARD)
+    return tuple(Action(step.stage, kind, step.microbatch or 0) for kind in kinds)
+
+
+def _out_of_place(row: Sequence[Step]) -> Iterator[Violation]:
+    place = {action: index for index, step in enumerate(row) for action in actions_of(step)}
+    for index, step in enumerate(row):
+        if not isinstance(step, Communication) or step.kind not in TRANSFERS:
+            continue
+        op = next((action for action in _partners(step) if action in place), None)
+        if op is None:
+            continue
+        if step.kind in {SEND_F, SEND_B} and place[op] > index:
+            text = f"{step} stands before {op}, whose result it sends"
+            yield Violation("send", text, (str(step), str(op)))
+        if step.kind not in {SEND_F, SEND_B} and place[op] < index:
+            text = f"{step} stands behind {op}, which needs it"
+            yield Violation("receive", text, (str(step), str(op)))
+
+
+def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
+    last: dict[int, tuple[int, Action]] = {}
+    for index, step in enumerate(row):
+        for action in actions_of(step):
+            if action.kind in {BACKWARD, BACKWARD_WEIGHT}:
+                last[action.stage] = index, action
+    for stage, (place, action) in last.items():
+        step = Communication(stage, REDUCE_GRAD)
+        count = row.count(step)
+        if count != 1:
+            text = f"{step} is there {count} times; gradients are reduced once per stage"
+            yield Violation("reduce-grad", text, (str(step),))
+        elif row.index(step) < place:
+            text = f"{step} stands before {action}, the last backward of its stage"
+            yield Violation("reduce-grad", text, (str(step), str(action)))
+
+
+def _shards(row: Sequence[Step]) -> Iterator[Violation]:
+    sharded = {step.stage for step in _communications(row, UNSHARD, RESHARD)}
+    gathered: set[int] = set()
+    for step in row if sharded else ():
+        for action in actions_of(step):
+            if action.stage in sharded - gathered:
+                text = f"{action} runs while the parameters of its stage are not gathered"
+                yield Violation("shard", text, (str(action),))
+        if isinstance(step, Communication) and step.kind in {UNSHARD, RESHARD}:
+            if (step.kind == UNSHARD) == (step.stage in gathered):
+                yield Violation("shard", f"{step} follows another {step.kind}", (str(step),))
+            gathered ^= {step.stage}
+    for stage in sorted(gathered):
+        step = Communication(stage, RESHARD)
+        yield Violation("shard", f"{step} is missing at the end", (str(step),))
+
+
+def _mismatched(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
+    # Transfers between two ranks have no names: the first receive gets what was sent first.
+    sent: dict[tuple[int, int], list[Communication]] = defaultdict(list)
+    received: dict[tuple[int, int], list[Communication]] = defaultdict(list)
+    sends = {receive: send for send, receive in pairs.items()}
+    for row in rows:
+        for step in _communications(row, *TRANSFERS):
+            if step in pairs:
+                sent[ranks[step.stage], ranks[pairs[step].stage]].append(pairs[step])
+            else:
+                received[ranks[sends[step].stage], ranks[step.stage]].append(step)
+    for (source, target), wanted in sent.items():
+        for want, got in zip_longest(wanted, received[source, target]):
+            if want != got:
+                text = (
+                    f"{got} is rank {target}'s receive for {sends[want]} of rank {source}; "
+                    "receives must be in the order of the sends"
+                )
+                yield Violation("receive-order", text, (str(got), str(sends[want])))
+                break
+
+
+def _blocked(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
+    # NCCL runs the transfers of a process group on one stream, in the order in which they are
+    # posted, each until both sides have come to it.
+    partner = {**pairs, **{receive: send for send, receive in pairs.items()}}
+    heads = [0] * len(rows)
+    awake = list(range(len(rows)))
+    while awake:
+        rank = awake.pop()
+        while (step := _at(rows, heads, rank)) is not None:
+            other = partner.get(step) if isinstance(step, Communication) else None
+            if other is not None:
+                peer = ranks[other.stage]
+                if _at(rows, heads, peer) != other:
+                    break
+                heads[peer] += 1
+                awake.append(peer)
+            heads[rank] += 1
+    waiting = [_at(rows, heads, rank) for rank in range(len(rows))]
+    left = tuple(str(step) for step in waiting if step is not None)
+    if left:
+        yield Violation("deadlock", f"these wait for each other: {', '.join(left)}", left)
+
+
+def _at(rows: Rows, heads: Sequence[int], rank: int) -> Step | None:
+    return rows[rank][heads[rank]] if heads[rank] < len(rows[rank]) else None

@@ -51,14 +51,12 @@ def simulated(
     rows : sequence of sequence of Action or Overlap
         The steps of each rank; they keep all rules of programs of this pipeline.
     instance : PipelineInstance
-        The pipeline.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
     proposal : Proposal
-        The schedule, and the action strings of each device.
     violations : list of Violation
         The rules of the pipeline that it breaks, such as memory.
     """
@@ -81,9 +79,7 @@ def simulated_entry(
     Parameters
     ----------
     rows, instance, exact
-        As for `simulated`.
     name : str
-        Name of the entry.
 
     Returns
     -------

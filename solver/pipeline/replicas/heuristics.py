@@ -8,33 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.dag import Edges, chain_edges
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_replicas
-from ppsolve.models.pipeline.replicas import Members, replica_of
+from ppsolve.models.pipeline.joint import lower_replicas, replica_of
+from ppsolve.models.pipeline.replicas import Members
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Proposal, Request
 from ppsolve.solver.pipeline.collectives import orders_if_whole
 
 
 @dataclass(frozen=True, eq=False)
 class ReplicaProblem:
-    """One replica alone.
+    """One replica alone."""
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline of its micro-batches, numbered from 0.
-    problem : Problem
-        What it lowers to, with the tick of the joint problem.
-    ops : slice
-        Its ops in the joint problem.
-    """
-
-    instance: PipelineInstance
-    problem: Problem
-    ops: slice
+    instance: PipelineInstance  # the pipeline of its micro-batches, numbered from 0
+    problem: Problem  # what it lowers to, with the tick of the joint problem
+    ops: slice  # its ops in the joint problem
 
 
 def members_of(problem: Problem) -> Members:
@@ -52,14 +42,11 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas.
     members : tuple of tuple of int
-        Micro-batches of each replica.
 
     Returns
     -------
     list of ReplicaProblem
-        In the order of replicas.
     """
     problems = lower_replicas(instance, members)
     ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
@@ -67,24 +54,6 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
         ReplicaProblem(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
         for those, problem, end in zip(members, problems, ends, strict=True)
     ]
-
-
-def side_by_side(problem: Problem, starts: list[IntArray]) -> Schedule:
-    """Return the schedule of a joint problem that runs each replica as given.
-
-    Parameters
-    ----------
-    problem : Problem
-        The joint problem.
-    starts : list of int64[...]
-        Starts of the ops of each replica in ticks.
-
-    Returns
-    -------
-    Schedule
-        The schedule of all.
-    """
-    return Schedule(problem, np.concatenate(starts))
 
 
 def with_replicas(heuristic: Heuristic) -> Heuristic:
@@ -95,17 +64,16 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
             alone: Proposal = heuristic.propose(request)
             return alone
         parts = [_alone(heuristic, asked) for asked in _requests(request)]
-        schedule = side_by_side(request.problem, [each.start for each in parts])
-        schedule = replace(schedule, waits=_waits(parts))
+        start = np.concatenate([each.start for each in parts])
+        schedule = Schedule(request.problem, start, waits=_waits(parts))
         return Proposal(schedule, orders_if_whole(schedule))
 
     return replace(heuristic, propose=propose)
 
 
 def _requests(request: Request) -> Iterator[Request]:
-    """Yield a request for each replica, with a fair part of the time that is left."""
-    members = members_of(request.problem)
-    parts = parts_of(request.instance, members)
+    # Each replica has a fair part of the time that is left.
+    parts = parts_of(request.instance, members_of(request.problem))
     for number, part in enumerate(parts):
         clock = request.effort.clock.share(1 / (len(parts) - number))
         effort = Effort(clock, uses_all=request.effort.uses_all)
@@ -121,7 +89,6 @@ def _alone(heuristic: Heuristic, request: Request) -> Schedule:
 
 
 def _waits(schedules: list[Schedule]) -> Edges:
-    """Return the waits of schedules whose ops are numbered one after the other."""
     firsts = np.cumsum([0, *(len(schedule.start) for schedule in schedules)])
     parts = [chain_edges([])]
     for first, schedule in zip(firsts, schedules, strict=False):

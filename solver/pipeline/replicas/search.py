@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,21 +16,17 @@ from ppsolve.solver.flow.flow import Flow, rows_of
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
 from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
-from ppsolve.solver.pipeline.replicas.assembly import schedule_of
-from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, schedule_of
 
-BOUNDS_SHARE = 0.1
-"""Part of the time for bounds of fixed replicas, the slowest first. With 0.2, 0.1 and 0.05 of 0.2 s
-a step of 8 replicas, 4 stages and 16 micro-batches takes 64, 41 and 34 ms in the median, for mean
-gaps of 12.15, 12.14 and 12.29 %."""
 
-SEARCH_SHARE = 0.5
-"""Part of the time for reordering where a search through states can prove the slowest after it."""
+@dataclass(frozen=True)
+class ReplicaSearchParams:
+    """Bounds and proofs of fixed replicas; most of the time goes into orders."""
 
-MOST_STATES, MOST_OPS = 2**14, 48
-"""States of a level, and ops of a replica, up to which it is searched through states. With 2**14
-the slowest of 32 replicas (2 stages, 8 micro-batches) is proved in all of 16 recorded steps, with
-2**11 in 11 of them; 0.16 and 0.14 s of processor time a step."""
+    bounds_share: float = 0.1  # of the time, for bounds of replicas, the slowest first
+    search_share: float = 0.5  # of the time, for orders before the slowest is searched by states
+    most_states: int = 2**14  # of a level of that search: a quarter proves a third fewer steps
+    most_ops: int = 48  # of a replica that is searched through states
 
 
 class ReplicaSearch:
@@ -38,13 +35,12 @@ class ReplicaSearch:
     Parameters
     ----------
     shape : ReplicaShape
-        Structure of the pipeline.
     flow : Flow
-        Durations and amounts of the step.
     seed : int
         Seed of the random numbers, from 1.
     clock : Clock, optional
         Clock of the step; bounds of fixed replicas take a part of it.
+    params : ReplicaSearchParams
 
     Attributes
     ----------
@@ -53,9 +49,14 @@ class ReplicaSearch:
     """
 
     def __init__(
-        self, shape: ReplicaShape, flow: Flow, seed: int, clock: Clock | None = None
+        self,
+        shape: ReplicaShape,
+        flow: Flow,
+        seed: int,
+        clock: Clock | None = None,
+        params: ReplicaSearchParams = ReplicaSearchParams(),
     ) -> None:
-        self.shape, self.flow, self.seed = shape, flow, seed
+        self.shape, self.flow, self.seed, self.params = shape, flow, seed, params
         self.sizes = sizes_of(flow, shape.alone)
         self.loads = self.sizes.load.reshape(flow.num_microbatches, -1)
         self.work = self.loads.sum(axis=1)
@@ -70,7 +71,6 @@ class ReplicaSearch:
             self.bound = self._bound_of_slowest(clock or Clock())
 
     def _start(self, members: Sequence[Sequence[int]]) -> None:
-        """Take the way and arrangement that are best for each replica, or for all where free."""
         shape = self.shape
         tries = [self._exchange(choice, members, REORDER) for choice in shape.ways]
         for found in tries:
@@ -90,8 +90,7 @@ class ReplicaSearch:
         self.searches = [self._exchange(self.choices[0], placed, kind)]
 
     def _bound_of_slowest(self, clock: Clock) -> int:
-        """Return the largest bound of any replica, or of those that the time allows."""
-        clock, bound = clock.share(BOUNDS_SHARE), 0
+        clock, bound = clock.share(self.params.bounds_share), 0
         for search in sorted(self.searches, key=lambda search: -search.best):
             bound = max(bound, flow_bounds(rows_of(self.flow, search.members[0]), clock)[0].value)
             if clock.is_over:
@@ -106,7 +105,7 @@ class ReplicaSearch:
         search = self.searches[0]
         search.walk(1, 0, 1)
         flow = rows_of(self.flow, search.members[0])
-        if not self.shape.replicas.is_free and flow.ops.size <= MOST_OPS:
+        if not self.shape.replicas.is_free and flow.ops.size <= self.params.most_ops:
             solve_states(flow, TOO_LONG, max_states=1)
 
     def run(self, clock: Clock, patience: float) -> None:
@@ -115,26 +114,24 @@ class ReplicaSearch:
         Parameters
         ----------
         clock : Clock
-            Asked every few milliseconds.
         patience : float
             Seconds without something better by 0.1 %.
         """
         if self.shape.replicas.is_free:
             run(self.searches[0], clock, self.bound, patience)
         else:
-            run_each(self.searches, self.bound, clock.share(SEARCH_SHARE), patience)
+            run_each(self.searches, self.bound, clock.share(self.params.search_share), patience)
             self._prove(clock)
             run_each(self.searches, self.bound, clock, patience)
 
     def _prove(self, clock: Clock) -> None:
-        """Search the slowest replica through states, until one is not proved."""
         while not clock.is_over and self.value > self.bound:
             slowest = max(self.searches, key=lambda search: search.best)
             members, best = slowest.members[0], slowest.best
             flow = rows_of(self.flow, members)
-            answer = None
-            if flow.ops.size <= MOST_OPS:
-                answer = solve_states(flow, best, clock=clock, max_states=MOST_STATES)
+            if flow.ops.size > self.params.most_ops:
+                return
+            answer = solve_states(flow, best, clock=clock, max_states=self.params.most_states)
             if answer is None:
                 return
             self.bound = max(self.bound, answer.bound)

@@ -1,10 +1,11 @@
-"""What does not change between the steps of a pipeline: positions, orders, structure."""
+"""What does not change between the steps of a pipeline, and the schedules made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -22,30 +23,28 @@ from ppsolve.models.documents.errors import (
     MemoryDeadlockError,
     NotApplicableError,
 )
-from ppsolve.models.pipeline.costs import Lengths, has_costs
+from ppsolve.models.pipeline.entries import Lengths, has_costs
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.joint import join, lower_replicas
 from ppsolve.models.pipeline.replicas import Replicas
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.lineups import ReplicaPattern, replica_pattern_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
-from ppsolve.solver.kernels.exchange import Choice, ReplicaPatterns
+from ppsolve.solver.heuristics.heuristic import Effort, Request
+from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, ReplicaPatterns, time_pattern
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
-MOST_WAYS = 4
-"""Ways to order ops that are kept, the best for equal micro-batches. Every step times each of them
-once, and goes on with the best."""
 
-SWEEP_SECONDS = 0.5
-"""Time for a heuristic that searches, for all numbers of micro-batches of a shape together."""
+@dataclass(frozen=True)
+class ReplicaShapeParams:
+    """Which orders of ops replicas may run."""
 
-SPREAD = 2
-"""Replicas with any number of micro-batches run from 1 to so many times the mean; bounds hold for
-all numbers."""
+    most_ways: int = 4  # ways to order ops that are kept; every step times each of them once
+    sweep_seconds: float = 0.5  # for heuristics that search, all numbers of micro-batches together
+    spread: int = 2  # times the mean: most micro-batches of a replica, where numbers are free
 
 
 class ReplicaShape:
@@ -57,6 +56,7 @@ class ReplicaShape:
         The pipeline; one without replicas has one.
     scale : TimeScale
         Tick of all times, up to whose multiples they are rounded.
+    params : ReplicaShapeParams
 
     Raises
     ------
@@ -64,8 +64,13 @@ class ReplicaShape:
         Micro-batches of the pipeline pass different positions or hold two resources at once.
     """
 
-    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
-        self.scale = scale
+    def __init__(
+        self,
+        instance: PipelineInstance,
+        scale: TimeScale,
+        params: ReplicaShapeParams = ReplicaShapeParams(),
+    ) -> None:
+        self.scale, self.params = scale, params
         self.replicas = instance.replicas or Replicas(count=1, assignment="fixed")
         self.take(instance)
         self.patterns, self.ways, self.sample = self._ways()
@@ -115,10 +120,9 @@ class ReplicaShape:
             return sorted({len(those) for those in self.replicas.blocks(number)})
         if self.replicas.counts == "equal":
             return [number // count]
-        return list(range(1, min(number - count + 1, SPREAD * -(-number // count)) + 1))
+        return list(range(1, min(number - count + 1, self.params.spread * -(-number // count)) + 1))
 
     def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
-        """Return all patterns, which of them each way to order ops has, and their record."""
         patterns: list[ReplicaPattern] = []
         counts = self.counts()
         tables: dict[str, IntArray] = {}
@@ -135,18 +139,23 @@ class ReplicaShape:
                 "expected room for the largest micro-batch on every device", field="memory.capacity"
             )
         best = sorted(complete, key=lambda name: value[name])
-        chosen = _distinct([tables[name] for name in best], patterns)[:MOST_WAYS]
+        chosen = _distinct([tables[name] for name in best], patterns)[: self.params.most_ways]
         choices = [Choice(table, max(counts)) for table in chosen]
         return patterns, choices, together(patterns, self.flow)
 
     def _samples(self, count: int) -> Iterator[tuple[str, Schedule]]:
-        """Yield valid schedules of equal micro-batches by the names of their heuristics."""
         instance = _alike(self.instance, count)
         (problem,) = lower_replicas(instance, (tuple(range(count)),), scale=self.scale)
         for heuristic in (*PUBLISHED, *GENERIC):
-            schedule = _tried(heuristic, instance, problem, SWEEP_SECONDS / len(self.counts()))
-            if schedule is not None:
-                yield heuristic.name, schedule
+            if heuristic.obstacle(instance) is None:
+                effort = Effort(Clock(self.params.sweep_seconds / len(self.counts())))
+                request = Request(instance, problem, effort=effort)
+                with suppress(
+                    NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError
+                ):
+                    schedule = heuristic.propose(request).schedule
+                    if not check_schedule(problem, schedule):
+                        yield heuristic.name, schedule
 
 
 _LENGTHS: TypeAdapter[Any] = TypeAdapter(Lengths)
@@ -164,21 +173,7 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
         raise InputError(error.errors()[0]["msg"], field="lengths") from None
 
 
-def _tried(
-    heuristic: Heuristic, instance: PipelineInstance, problem: Problem, seconds: float
-) -> Schedule | None:
-    if heuristic.obstacle(instance) is not None:
-        return None
-    effort = Effort(Clock(seconds))
-    try:
-        schedule: Schedule = heuristic.propose(Request(instance, problem, effort=effort)).schedule
-    except (NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError):
-        return None
-    return None if check_schedule(problem, schedule) else schedule
-
-
 def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:
-    """Leave out ways that order ops as one before them does."""
     seen: set[bytes] = set()
     found = []
     for table in tables:
@@ -191,7 +186,7 @@ def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[In
 
 
 def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
-    """Return stage and kind, and slot, of each compute action by device."""
+    # Stage and kind, and slot, of each compute action by device.
     problem = pattern.schedule.problem
     rows: list[list[tuple[str, int]]] = [[] for _ in range(int(problem.device.max()) + 1)]
     for op, slot in zip(pattern.ops.tolist(), pattern.slot.tolist(), strict=True):
@@ -202,26 +197,15 @@ def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
 
 
 def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
-    """Return the pipeline of some equal micro-batches: mean times, the largest amounts."""
+    # Mean times, the largest amounts.
+    def change(path: str, entry: Any) -> Any:
+        if not isinstance(entry, tuple):
+            return entry
+        one = max if path.startswith("memory") else _mean
+        return tuple(one(item) if isinstance(item, tuple) else item for item in entry)
+
     plain = instance.in_numbers()
-    update: dict[str, Any] = {
-        "replicas": None,
-        "lengths": None,
-        "num_microbatches": count,
-        "times": _with_entries(plain.times, _mean),
-        "p2p": _with_entries(plain.p2p, _mean, ("bytes",)),
-    }
-    if plain.memory is not None:
-        update["memory"] = _with_entries(plain.memory, max, ("activation", "forward_peak"))
-    return plain.model_copy(update=update)
-
-
-def _with_entries(model: Any, one: Any, fields: tuple[str, ...] | None = None) -> Any:
-    changed = {}
-    for field, entry in model:
-        if isinstance(entry, tuple) and (fields is None or field in fields):
-            changed[field] = tuple(one(item) if isinstance(item, tuple) else item for item in entry)
-    return model.model_copy(update=changed)
+    return plain.with_amounts(change, replicas=None, lengths=None, num_microbatches=count)
 
 
 def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
@@ -229,8 +213,6 @@ def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
 
 
 class _AmountTables:
-    """Amounts of one pool by micro-batch and position, as numbers of its distinct ones."""
-
     def __init__(self, pool: Pool, flow: Flow, num_ops: int) -> None:
         self.amounts = (*pool.amounts, Fraction(0))
         self.acquire = self._table(pool.acquire_op, pool.acquire_amount, flow, num_ops)
@@ -251,3 +233,88 @@ class _AmountTables:
             acquire_amount=self.acquire[owner[takers], position[takers]],
             release_amount=self.release[owner[givers], position[givers]],
         )
+
+
+def schedule_of(
+    shape: ReplicaShape,
+    choices: Sequence[Choice],
+    sizes: ExchangeSizes,
+    members: Sequence[Sequence[int]],
+) -> Schedule:
+    """Return the schedule in which every replica runs its order as early as possible.
+
+    Parameters
+    ----------
+    shape : ReplicaShape
+    choices : sequence of Choice
+        Of each replica: the order for each number of micro-batches.
+    sizes : ExchangeSizes
+        Durations and amounts of this step.
+    members : sequence of sequences of int
+        Micro-batches of each replica by slot.
+
+    Returns
+    -------
+    Schedule
+        Of the problem of all replicas with the durations and amounts of this step.
+    """
+    table = sizes.duration.reshape(-1, sizes.num_positions)
+    problems, starts, numbers = [], [], []
+    for choice, those in zip(choices, members, strict=True):
+        which = int(choice.pattern[len(those)])
+        pattern = shape.patterns[which]
+        slots = np.array([*those, sizes.num_microbatches], dtype=np.int64)
+        problem = _problem(shape, pattern, slots, table)
+        problems.append(problem)
+        ends = np.zeros(len(pattern.ops), dtype=np.int64)
+        level = np.zeros(len(sizes.room), dtype=np.int64)
+        time_pattern(shape.sample, sizes, which, slots, 0, ends, level)
+        start = np.empty(problem.num_ops, dtype=np.int64)
+        start[pattern.ops] = ends - problem.duration[pattern.ops]
+        starts.append(start)
+        owners = np.empty(len(those), dtype=np.int64)
+        owners[pattern.microbatches] = slots[:-1]
+        numbers.append(owners.tolist())
+    joint = join(problems, numbers, shape.instance.num_devices)
+    return Schedule(joint, np.concatenate(starts))
+
+
+def _problem(
+    shape: ReplicaShape, pattern: ReplicaPattern, slots: IntArray, table: IntArray
+) -> Problem:
+    sample = pattern.schedule.problem
+    owner, position = np.empty_like(pattern.ops), np.empty_like(pattern.ops)
+    # The last of the slots is that of FREE, -1.
+    owner[pattern.ops], position[pattern.ops] = slots[pattern.slot], pattern.position
+    pools = zip(sample.pools, shape.amounts, strict=True)
+    return replace(
+        sample,
+        duration=table[owner, position],
+        pools=tuple(amounts.given_to(pool, owner, position) for pool, amounts in pools),
+        families=(),
+    )
+
+
+def action_orders(
+    shape: ReplicaShape, choices: Sequence[Choice], members: Sequence[Sequence[int]]
+) -> list[list[list[str]]]:
+    """Return the action strings of each device of each replica.
+
+    Parameters
+    ----------
+    shape : ReplicaShape
+    choices : sequence of Choice
+        Of each replica: the order for each number of micro-batches.
+    members : sequence of sequences of int
+        Micro-batches of each replica by slot.
+
+    Returns
+    -------
+    list of list of list of str
+        By replica and device, e.g. ``0F3``: stage, kind, micro-batch.
+    """
+    found = []
+    for choice, those in zip(choices, members, strict=True):
+        templates = shape.templates[int(choice.pattern[len(those)])]
+        found.append([[text + str(those[slot]) for text, slot in row] for row in templates])
+    return found

@@ -24,23 +24,13 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.exchange import TOO_LONG
-from ppsolve.solver.pipeline.replicas.assembly import action_orders
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
-from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, action_orders
 from ppsolve.solver.run.entries import relative_gap
-
-DIGITS = 6
-"""Decimal digits of the time unit that are kept by default."""
-
-MOST_TICKS = 2**40
-"""Longest duration in ticks; sums over all ops of a step stay within int64."""
 
 _ACTION = re.compile(r"(\d+[A-Z])(\d+)")
 
-PATIENCE = 0.004
-"""Seconds without a better answer after which a step is answered. 100 log-normal steps of 8
-replicas, 4 stages and 16 micro-batches, exchanged, take 44, 50 and 71 ms in the median with 0.004,
-0.006 and 0.01, for means of 792, 792 and 788 ms."""
+_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +78,6 @@ class StepAnswer:
 
 
 def _by_last_stage(orders: list[list[str]], forward: str) -> tuple[list[list[str]], list[int]]:
-    """Return the orders of a replica with new numbers, and the old number of each."""
     rows = [_ACTION.fullmatch(text) for row in orders for text in row]
     actions = [(found[1], int(found[2])) for found in rows if found]
     old = [number for text, number in actions if text == forward]
@@ -118,7 +107,7 @@ class StepScheduler:
         no room for a micro-batch.
     """
 
-    def __init__(self, pipeline: PipelineInstance, *, digits: int = DIGITS) -> None:
+    def __init__(self, pipeline: PipelineInstance, *, digits: int = 6) -> None:
         if not isinstance(pipeline, PipelineInstance):
             raise InputError(f"expected a pipeline, got {describe(pipeline)}")
         if pipeline.collectives is not None:
@@ -138,7 +127,7 @@ class StepScheduler:
         times: Mapping[str, Any] | None = None,
         *,
         deadline: float = 0.5,
-        patience: float = PATIENCE,
+        patience: float = 0.004,
         seed: int = 1,
     ) -> StepAnswer:
         """Answer for the micro-batches of one step.
@@ -162,7 +151,6 @@ class StepScheduler:
         Returns
         -------
         StepAnswer
-            The best found; checked.
 
         Raises
         ------
@@ -174,7 +162,8 @@ class StepScheduler:
                 raise InputError(f"expected seconds of at least 0, got {seconds}", field=name)
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = ReplicaSearch(shape, _flow(shape, times), seed, clock)
+        flow = shape.flow if times is None else _with_times(shape, times)
+        search = ReplicaSearch(shape, flow, seed, clock)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
@@ -204,39 +193,25 @@ class StepScheduler:
         return answer
 
 
-def _flow(shape: ReplicaShape, times: Mapping[str, Any] | None) -> Flow:
-    """Return the durations and amounts of one step."""
-    return shape.flow if times is None else replace(shape.flow, duration=_with_times(shape, times))
-
-
-def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> IntArray:
-    """Return durations with those of a step in place of the pipeline's."""
+def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
     if not isinstance(times, Mapping):
         raise InputError(
             f"expected times by field, such as forward, got {describe(times)}", field="times"
         )
     flow, whole = shape.flow, shape.whole
     duration = flow.duration.copy()
-    stages, count = shape.instance.num_stages, flow.num_microbatches
-    kinds = dict(zip(_fields(shape.instance), shape.instance.times.by_kind(), strict=True))
+    size = shape.instance.num_stages, flow.num_microbatches
+    kinds = {_FIELDS[kind]: kind for kind in shape.instance.times.by_kind()}
     for name, given in times.items():
         if name not in kinds:
             raise InputError(f"expected {' or '.join(kinds)}", field=f"times.{name}")
-        ticks = _ticks(shape, f"times.{name}", given, (stages, count))
+        ticks = _ticks(shape, f"times.{name}", given, size)
         columns = np.flatnonzero(flow.kind == whole.kinds.index(kinds[name]))
         duration[:, columns] = ticks[flow.stage[columns]].T
-    return duration
-
-
-def _fields(instance: PipelineInstance) -> list[str]:
-    """Return the fields of the times of a pipeline, in the order of its kinds of ops."""
-    if instance.times.is_split:
-        return ["forward", "backward_input", "backward_weight"]
-    return ["forward", "backward"]
+    return replace(flow, duration=duration)
 
 
 def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
-    """Return times as ticks by stage and micro-batch."""
     try:
         table = np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError):
@@ -248,9 +223,9 @@ def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -
             field=field,
         )
     table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
-    ticks = np.rint(table / float(shape.scale.tick))
-    if not ((ticks >= 0) & (ticks <= MOST_TICKS)).all():
-        most = shape.scale.time(MOST_TICKS)
+    ticks, longest = np.rint(table / float(shape.scale.tick)), 2**40  # sums stay within int64
+    if not ((ticks >= 0) & (ticks <= longest)).all():
+        most = shape.scale.time(longest)
         raise InputError(f"expected times from 0 to {most} {shape.scale.unit}", field=field)
     return ticks.astype(np.int64)
 
@@ -258,7 +233,6 @@ def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -
 def _refuse_wrong(
     search: ReplicaSearch, schedule: Schedule, members: Sequence[Sequence[int]]
 ) -> None:
-    """Raise an error where the answer breaks a rule, or its value is another one."""
     shape, value = search.shape, search.value
     wrong = fault(shape.replicas, members, shape.instance.num_microbatches)
     if wrong is None:

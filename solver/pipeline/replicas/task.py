@@ -14,9 +14,8 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.joint import lower_joint
-from ppsolve.models.pipeline.lowering import lower_replicas
-from ppsolve.models.pipeline.replicas import Members, fault, first_members
+from ppsolve.models.pipeline.joint import first_members, lower_joint, lower_replicas
+from ppsolve.models.pipeline.replicas import Members, fault
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
@@ -24,18 +23,16 @@ from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.exchange import TOO_LONG
-from ppsolve.solver.pipeline.replicas.every import NAME as EVERY
-from ppsolve.solver.pipeline.replicas.every import Every, has_few
+from ppsolve.solver.pipeline.replicas.enumerate_assignments import NAME as EVERY
+from ppsolve.solver.pipeline.replicas.enumerate_assignments import AssignmentEnumeration, has_few
 from ppsolve.solver.pipeline.replicas.heuristics import (
     ReplicaProblem,
     members_of,
     parts_of,
-    side_by_side,
 )
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
-from ppsolve.solver.pipeline.small import NAME as STATES
-from ppsolve.solver.pipeline.small import NO_VALUE
+from ppsolve.solver.pipeline.small_flow import NO_VALUE, STATES
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
@@ -200,7 +197,7 @@ def solve_each_replica(turn: Turn) -> StopReason | None:
             starts[slowest] = alone.schedule.start
         known = [start for start in starts if start is not None]
         if len(known) == len(parts):
-            board.propose(side_by_side(task.problem, known), alone.best_by or ORDERED)
+            board.propose(Schedule(task.problem, np.concatenate(known)), alone.best_by or ORDERED)
         if stop is StopReason.INTERRUPTED:
             return stop
         if alone.board.value == before and not alone.board.is_closed and share.left > 0:
@@ -297,7 +294,7 @@ def try_every_assignment(turn: Turn) -> None:
         search.run(turn.clock.share(EVERY_SHARE), EVERY_PATIENCE)
     task.propose_best(search)
     upper = NO_VALUE if board.value is None else board.value
-    every = Every(task.instance, task.scale, search.loads, upper)
+    every = AssignmentEnumeration(task.instance, task.scale, search.loads, upper)
     for members, starts in every.improve(turn.clock.share(EVERY_SHARE)):
         problem = lower_joint(task.instance, members)
         board.propose(Schedule(problem, np.concatenate(starts)), EVERY)

@@ -19,7 +19,7 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.kind import is_refresh

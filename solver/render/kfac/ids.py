@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ppsolve.models.core.result import ScheduledOp
-from ppsolve.models.kfac.labels import UP_PIPE
-from ppsolve.models.kfac.op_kinds import KFAC_KINDS
+from ppsolve.models.kfac.labels import KFAC_KINDS, UP_PIPE
 from ppsolve.models.kfac.unrolling import PINNED_KINDS
 
 _ID = re.compile(

@@ -13,7 +13,7 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.joint import lower_replicas
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow, flow_of

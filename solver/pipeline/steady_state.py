@@ -17,18 +17,7 @@ MANY = Requirement(
 
 
 def steady_state(request: Request) -> Proposal:
-    """Return the schedule of a few micro-batches with a periodic middle for the others.
-
-    Parameters
-    ----------
-    request : Request
-        The problem, and how long to search.
-
-    Returns
-    -------
-    Proposal
-        The schedule.
-    """
+    """Return the schedule of a few micro-batches with a periodic middle for the others."""
     return Proposal(steady_schedule(request.problem, request.effort))
 
 

@@ -9,7 +9,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.actions import Order
-from ppsolve.solver.pipeline.zero_bubble import zb_1p, zb_handmade
+from ppsolve.solver.pipeline.one_stage import zb_1p, zb_handmade
 
 SIZES = [(1, 1), (1, 4), (2, 5), (4, 3), (4, 4), (4, 6), (4, 12), (8, 24)]
 

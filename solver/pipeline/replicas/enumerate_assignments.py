@@ -13,74 +13,70 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.joint import lower_replicas
 from ppsolve.models.pipeline.replicas import Members, Replicas
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.states import solve_states
+from ppsolve.solver.pipeline.small_flow import NO_VALUE
 
 NAME = "assignments"
 """Name of this search in reports."""
 
-MOST_MICROBATCHES, MOST_SETS, MOST_OPS = 12, 1_000, 48
-"""Micro-batches of the step, sets of them that a replica may run, and ops of such a set, up to
-which assignments are gone through. 12 micro-batches on 2 replicas have 924 sets."""
 
-Set = tuple[int, ...]
+@dataclass(frozen=True)
+class EnumerationParams:
+    """Up to which sizes all assignments are gone through."""
+
+    most_microbatches: int = 12  # of the step
+    most_sets: int = 1_000  # of micro-batches that a replica may run: 924 for 12 on 2 replicas
+    most_ops: int = 48  # of a set, which is searched through states
+
+
+MicrobatchSet = tuple[int, ...]
 """Micro-batches of a replica, ascending."""
 
-NONE = 2**62
-"""Makespan of an assignment that there is not."""
 
-
-def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
-    """Return the numbers of micro-batches that a replica may run.
-
-    Parameters
-    ----------
-    replicas : Replicas
-        K replicas.
-    num_microbatches : int
-        Micro-batches of the step, at least K.
-
-    Returns
-    -------
-    range
-        One number where all run as many.
-    """
+def _set_sizes(replicas: Replicas, num_microbatches: int) -> range:
     if replicas.counts == "equal":
         each = num_microbatches // replicas.count
         return range(each, each + 1)
     return range(1, num_microbatches - replicas.count + 2)
 
 
-def has_few(instance: PipelineInstance) -> bool:
-    """Return true if the assignments of a pipeline with replicas are few enough to go through."""
+def has_few(instance: PipelineInstance, params: EnumerationParams = EnumerationParams()) -> bool:
+    """Return true if the assignments of a pipeline with replicas are few enough to go through.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    params : EnumerationParams
+
+    Returns
+    -------
+    bool
+    """
     assert instance.replicas is not None
-    count, sizes = (
-        instance.num_microbatches,
-        set_sizes(instance.replicas, instance.num_microbatches),
-    )
+    count = instance.num_microbatches
+    sizes = _set_sizes(instance.replicas, count)
     ops = instance.num_stages * len(instance.times.by_kind())
     return (
-        count <= MOST_MICROBATCHES
-        and sizes[-1] * ops <= MOST_OPS
-        and sum(comb(count, size) for size in sizes) <= MOST_SETS
+        count <= params.most_microbatches
+        and sizes[-1] * ops <= params.most_ops
+        and sum(comb(count, size) for size in sizes) <= params.most_sets
     )
 
 
 @dataclass
 class _Known:
-    """What is known of a set: a bound, a schedule, and how often it was looked at (0 to 2)."""
-
     bound: int
-    value: int = NONE
+    value: int = NO_VALUE
     starts: IntArray | None = None
     looks: int = 0
 
 
-class Every:
+class AssignmentEnumeration:
     """All assignments of a step: the least makespan that each set may have, made exact on demand.
 
     The assignment whose slowest set has the least bound bounds all of them. While it does, its sets
@@ -90,9 +86,7 @@ class Every:
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas, all of them alike, that `has_few` assignments.
     scale : TimeScale
-        Tick of all times.
     load : int64[m, R]
         Work of each micro-batch on each device of a replica, in ticks.
     upper : int
@@ -106,26 +100,25 @@ class Every:
         self._instance, self._scale, self.upper = instance, scale, upper
         self._count = instance.replicas.count
         everyone = range(instance.num_microbatches)
-        sizes = set_sizes(instance.replicas, instance.num_microbatches)
-        self._known: dict[Set, _Known] = {
+        sizes = _set_sizes(instance.replicas, instance.num_microbatches)
+        self._known: dict[MicrobatchSet, _Known] = {
             those: _Known(int(load[list(those)].sum(axis=0).max()))
             for size in sizes
             for those in combinations(everyone, size)
         }
-        self._by_first: dict[int, list[Set]] = {}
+        self._by_first: dict[int, list[MicrobatchSet]] = {}
         for those in self._known:
             self._by_first.setdefault(those[0], []).append(those)
         self.members, self.bound = self._least()
 
     def _least(self) -> tuple[Members, int]:
-        """Return the assignment whose slowest set has the least bound, and that bound."""
         known, everyone = self._known, frozenset(range(self._instance.num_microbatches))
 
         @cache
         def best(left: frozenset[int], replicas: int) -> tuple[int, Members]:
             if not replicas:
-                return (NONE, ()) if left else (0, ())
-            found: tuple[int, Members] = (NONE, ())
+                return (NO_VALUE, ()) if left else (0, ())
+            found: tuple[int, Members] = (NO_VALUE, ())
             for those in self._by_first[min(left)] if left else []:
                 if known[those].bound < found[0] and left.issuperset(those):
                     value, others = best(left.difference(those), replicas - 1)
@@ -136,20 +129,7 @@ class Every:
         return members, bound
 
     def improve(self, clock: Clock) -> Iterator[tuple[Members, list[IntArray]]]:
-        """Raise the bound until it is exact; yield assignments below the upper bound.
-
-        Parameters
-        ----------
-        clock : Clock
-            Asked after each set.
-
-        Yields
-        ------
-        members : tuple of tuple of int
-            Micro-batches of each replica.
-        starts : list of int64[...]
-            Start of each op of each replica alone, in ticks.
-        """
+        """Raise the bound until it is exact; yield assignments below the upper bound."""
         while self.bound < self.upper and not clock.is_over:
             sets = [self._known[those] for those in self.members]
             value = max(known.value for known in sets)
@@ -164,8 +144,7 @@ class Every:
             self.members, self.bound = self._least()
         self.bound = min(self.bound, self.upper)
 
-    def _look(self, those: Set, clock: Clock) -> None:
-        """Learn more about a set."""
+    def _look(self, those: MicrobatchSet, clock: Clock) -> None:
         known = self._known[those]
         known.looks += 1
         (problem,) = lower_replicas(self._instance, (those,), scale=self._scale)

@@ -13,8 +13,8 @@ from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.pipeline import small
 from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.pipeline.small_flow import StateSearchParams, search_states
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.step import Turn
 from tests.paths import DATA
@@ -49,11 +49,11 @@ def test_a_run_is_ended_by_the_proof():
     assert result.stop_reason is StopReason.PROVED
 
 
-def searched(instance: PipelineInstance) -> tuple[int | None, int]:
+def searched(instance: PipelineInstance, **params: int) -> tuple[int | None, int]:
     """Return value and bound of a task after the search through states alone."""
     task = PIPELINE.task(instance)
     assert task.flow is not None
-    small.search_states(Turn(task, Options(time_limit=60), Clock()))
+    search_states(Turn(task, Options(time_limit=60), Clock()), StateSearchParams(**params))
     return task.board.value, task.board.bound.value
 
 
@@ -61,7 +61,6 @@ def test_the_schedule_and_the_bound_are_kept():
     assert searched(instance_of(STEPS[1])) == (STEPS[1]["optimum"], STEPS[1]["optimum"])
 
 
-def test_larger_flows_and_ops_beside_the_flow_are_left_alone(monkeypatch):
+def test_larger_flows_and_ops_beside_the_flow_are_left_alone():
     assert searched(instance_of(STEPS[1], optimizer=5)) == (None, 0)
-    monkeypatch.setattr(small, "MOST_OPS", 31)
-    assert searched(instance_of(STEPS[1])) == (None, 0)
+    assert searched(instance_of(STEPS[1]), most_ops=31) == (None, 0)
