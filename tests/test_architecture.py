@@ -63,7 +63,6 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.kfac.exact",
     "ppsolve.solver.kfac.warm_start",
     "ppsolve.solver.overlap.least_bytes",
-    "ppsolve.solver.overlap.idle_free",
     "ppsolve.solver.plan.assignment",
 )
 """Importing these loads OR-tools, so all others import them inside functions only."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from fractions import Fraction
 from itertools import islice
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
@@ -96,10 +97,10 @@ def as_decimal(value: Any) -> Decimal:
     return number
 
 
-def as_json_number(number: Decimal) -> int | float:
+def as_json_number(number: Decimal | Fraction) -> int | float:
     """Return `number` as an int where whole, else as the nearest double."""
-    whole = number.to_integral_value()
-    return int(whole) if whole == number else float(number)
+    numerator, denominator = number.as_integer_ratio()
+    return numerator if denominator == 1 else float(number)
 
 
 def describe(value: Any) -> str:

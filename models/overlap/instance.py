@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
@@ -247,13 +248,18 @@ class OverlapInstance(Instance):
     @cached_property
     def previous_in_group(self) -> dict[int, int]:
         """Position of the collective of the same group before each one, in program order."""
+        return self.previous_along(range(len(self.nodes)))
+
+    def previous_along(self, order: Iterable[int]) -> dict[int, int]:
+        """Return the collective of the same group before each one, in an order of positions."""
         latest: dict[str, int] = {}
         found = {}
-        for index in self.of_kind(NodeKind.COMM):
-            group = self.group_of(index)
-            if group in latest:
-                found[index] = latest[group]
-            latest[group] = index
+        for index in order:
+            if self.nodes[index].kind is NodeKind.COMM:
+                group = self.group_of(index)
+                if group in latest:
+                    found[index] = latest[group]
+                latest[group] = index
         return found
 
     def cap_of(self, group: str) -> int | None:

@@ -19,11 +19,9 @@ from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import EXACT, Control, load_exact_solver
 from ppsolve.solver.kinds.watch import ProgressRelay
-from ppsolve.solver.overlap.claims import check_order
-from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
-from ppsolve.solver.overlap.programs import plan_of_order, plan_of_schedule
+from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS, plan_of_order, plan_of_schedule
 from ppsolve.solver.overlap.realise import realised, run_order
-from ppsolve.solver.overlap.report import ProgramReport
+from ppsolve.solver.overlap.report import ProgramReport, check_order
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class ProgramTask(ScheduleTask):
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
         """Keep the program order of CP-SAT's schedule, if there is one."""
-        from ppsolve.solver.overlap.idle_free import idle_free_schedule
+        from ppsolve.solver.overlap.least_bytes import idle_free_schedule
 
         found = realised(self.instance, self.lowered, schedule)
         if found is None:

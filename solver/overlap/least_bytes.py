@@ -1,4 +1,4 @@
-"""The least peak of live bytes at a given makespan, by halving the cap."""
+"""Searches of programs by CP-SAT: least peak of live bytes, and schedules without idle time."""
 
 from __future__ import annotations
 
@@ -9,22 +9,73 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
+
+from ppsolve.models.core.problem import Objective, most_in_use
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.overlap.idle_free import idle_free_schedule
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
-_EXCESS = Fraction(1, 10**9)
-"""Excess that `Pool.limit` allows: more than one unit of a capacity beyond 1e9 units."""
 
-_DIGITS = 100
-"""Digits of a capacity, far more than the 46 that an amount of an instance can have."""
+@dataclass(frozen=True)
+class IdleFreeParams:
+    """Limits of the search for a schedule without needless idle time."""
+
+    seconds: float = 10.0  # any schedule found will do: most are found in 0.1 s
+    units: float = 5.0  # of deterministic time; most take 0.01
+
+
+def idle_free_schedule(
+    schedule: Schedule, limits: SearchLimits, params: IdleFreeParams | None = None
+) -> Schedule | None:
+    """Start all ops as early as the rules allow together, keeping the makespan.
+
+    A program runs every node as soon as its streams and data allow; only waits and launches hold
+    something back. Where caps make idle time useful, it has to be time until something ends.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A schedule of n ops.
+    limits : SearchLimits
+        Time that is left.
+    params : IdleFreeParams, optional
+        Limits of this search.
+
+    Returns
+    -------
+    Schedule or None
+        A schedule no longer than the one given; None where none is found in time.
+    """
+    params = params or IdleFreeParams()
+    problem = schedule.problem
+    latest = schedule.makespan - problem.duration
+    windows = {op: np.array([[0, last]], dtype=np.int64) for op, last in enumerate(latest.tolist())}
+    early = replace(
+        problem,
+        objective=Objective.COMPLETION,
+        weight=np.ones(problem.num_ops, dtype=np.int64),
+        windows=windows,
+    )
+    within = replace(
+        limits,
+        seconds=min(params.seconds, math.inf if limits.seconds is None else limits.seconds),
+        deterministic=min(
+            params.units, math.inf if limits.deterministic is None else limits.deterministic
+        ),
+        gap=0.0,
+    )
+    outcome = solve(
+        ImpliedOrder(early), lower=0, incumbent=Schedule(early, schedule.start), limits=within
+    )
+    found = outcome.schedule
+    return None if found is None else Schedule(problem, found.start)
 
 
 @dataclass(frozen=True)
@@ -106,8 +157,9 @@ class _LeastBytesSearch:
 
     def _capacity(self, cap: int) -> Decimal:
         """Return a capacity of which a pool lets `cap` units be held, and not one more."""
-        capacity = self.unit * (cap + Fraction(1, 2)) / (1 + _EXCESS)
-        with localcontext(prec=_DIGITS):
+        # most_in_use lets more than one unit beyond a capacity of 1e9 units be held.
+        capacity = self.unit * (cap + Fraction(1, 2)) / most_in_use(Fraction(1))
+        with localcontext(prec=100):  # an amount of an instance has at most 46 digits
             return Decimal(capacity.numerator) / Decimal(capacity.denominator)
 
     def order_within(self, cap: int) -> list[int] | None:

@@ -29,8 +29,6 @@ class Replay:
         Sum of the lengths of all waits.
     in_flight : dict of str to int
         Most collectives of each group between their place and their wait's, along the order.
-    max_in_flight : int
-        Most collectives of all groups together.
     """
 
     start: IntArray
@@ -38,7 +36,6 @@ class Replay:
     makespan: int
     exposed_wait: int
     in_flight: dict[str, int]
-    max_in_flight: int
 
 
 class LiveBytes(NamedTuple):
@@ -73,14 +70,12 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     """
     start, end = _times(instance, order, durations)
     waits = instance.of_kind(NodeKind.WAIT)
-    in_flight, together = _in_flight(instance, order)
     return Replay(
         start=np.array(start, dtype=np.int64),
         end=np.array(end, dtype=np.int64),
         makespan=max(end, default=0),
         exposed_wait=sum(end[wait] - start[wait] for wait in waits),
-        in_flight=in_flight,
-        max_in_flight=together,
+        in_flight=_in_flight(instance, order),
     )
 
 
@@ -107,28 +102,24 @@ def _times(
     return start, end
 
 
-def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> tuple[dict[str, int], int]:
+def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int]:
     most = dict.fromkeys(instance.groups, 0)
     now: Counter[str] = Counter()
-    total = together = 0
     for node in order:
         kind = instance.nodes[node].kind
         if kind is NodeKind.COMM:
             group = instance.group_of(node)
             now[group] += 1
-            total += 1
             most[group] = max(most[group], now[group])
-            together = max(together, total)
         elif kind is NodeKind.WAIT:
             now[instance.group_of(instance.collective_of[node])] -= 1
-            total -= 1
-    return most, together
+    return most
 
 
 def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
     """Return True if an order holds every node once, after its dependencies.
 
-    Where the order of collectives is frozen, those of a group must also keep their program order.
+    Frozen collectives of a group must also keep their program order.
 
     Parameters
     ----------
@@ -145,7 +136,10 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
     return (
         sorted(order) == list(range(len(instance.nodes)))
         and broken_dependency(instance, order) is None
-        and (instance.collective_order == "free" or _keeps_collectives(instance, order))
+        and (
+            instance.collective_order == "free"
+            or instance.previous_along(order) == instance.previous_in_group
+        )
     )
 
 
@@ -164,16 +158,11 @@ def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[
     (int, int) or None
         The node and that dependency; None if the order is valid.
     """
-    place = inverse_permutation(list(order))
+    place = inverse_permutation(order)
     late = (
         (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
     )
     return next(late, None)
-
-
-def _keeps_collectives(instance: OverlapInstance, order: Sequence[int]) -> bool:
-    place = inverse_permutation(list(order))
-    return all(place[a] < place[b] for b, a in instance.previous_in_group.items())
 
 
 def last_uses(instance: OverlapInstance) -> list[list[int]]:
