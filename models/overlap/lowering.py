@@ -8,9 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.overlap.families import alike_parts
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
@@ -97,7 +96,7 @@ class _OverlapLowering:
         self.instance = instance
         durations = {Fraction(node.duration) for node in instance.nodes}
         self.scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
-        self.builder = ProblemBuilder()
+        self.builder = ProblemBuilder(instance.name, self.scale)
         self.compute = self.builder.add_resource("compute")
         self.streams = {
             group: self.builder.add_resource(
@@ -105,7 +104,7 @@ class _OverlapLowering:
             )
             for group in instance.groups
         }
-        self.names = {index: node.name for index, node in enumerate(instance.nodes)}
+        self.names = self.builder.explicit_names
         self.points: list[int] = []
         self.launch: dict[int, int] = {}
         self.users: dict[int, list[int]] = defaultdict(list)
@@ -114,20 +113,13 @@ class _OverlapLowering:
                 self.users[dep].append(index)
 
     def run(self) -> Problem:
-        instance = self.instance
         self._add_nodes()
         self._add_precedences()
-        pools = [*self._flights(), *self._bytes()]
-        return self.builder.build(
-            name=instance.name,
-            scale=self.scale,
-            objective=Objective.MAKESPAN,
-            span_resources=[self.compute],
-            pools=pools,
-            families=[] if pools else alike_parts(instance),
-            explicit_names=self.names,
-            points=np.array(sorted(self.points), dtype=np.int64),
-        )
+        self.builder.span_resources = [self.compute]
+        self.builder.pools = [*self._flights(), *self._bytes()]
+        self.builder.families = [] if self.builder.pools else alike_parts(self.instance)
+        self.builder.points = sorted(self.points)
+        return self.builder.build()
 
     def _add_nodes(self) -> None:
         """Add one op per node, in blocks of one kind at a time so that op i is node i."""
@@ -143,10 +135,13 @@ class _OverlapLowering:
                 self.points.append(index)
             if node.duration == 0 and node.kind is not NodeKind.WAIT:
                 self.points.append(index)
-            self._op(node.kind.value, self.scale.ticks(Fraction(node.duration)), resource)
+            ticks = self.scale.ticks(Fraction(node.duration))
+            self._op(node.kind.value, node.name, resource, ticks)
 
-    def _op(self, kind: str, duration: int, resource: int) -> int:
-        ops = self.builder.add_ops(kind, np.array([duration]), np.array([[resource]]), device=0)
+    def _op(self, kind: str, name: str, resource: int, duration: int = 0) -> int:
+        labels = OpLabels(device=0)
+        ops = self.builder.add_ops(kind, np.array([duration]), np.array([[resource]]), labels)
+        self.names[int(ops[0])] = name
         return int(ops[0])
 
     def _placed_waits(self) -> set[int]:
@@ -179,18 +174,10 @@ class _OverlapLowering:
             members = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
             for collective in members:
                 self._add_launch(collective)
-            pools.append(
-                Pool(
-                    name="in flight" if len(instance.groups) == 1 else f"in flight {group}",
-                    capacity=Fraction(cap),
-                    initial=Fraction(0),
-                    amounts=(Fraction(1),),
-                    acquire_op=np.array([self.launch[c] for c in members], dtype=np.int64),
-                    acquire_amount=np.zeros(len(members), dtype=np.int64),
-                    release_op=np.array([instance.wait_of[c] for c in members], dtype=np.int64),
-                    release_amount=np.zeros(len(members), dtype=np.int64),
-                )
-            )
+            name = "in flight" if len(instance.groups) == 1 else f"in flight {group}"
+            launches = [(self.launch[member], Fraction(1)) for member in members]
+            waits = [(instance.wait_of[member], Fraction(1)) for member in members]
+            pools.append(Pool.of(name, Fraction(cap), launches, waits))
         return pools
 
     def _add_launch(self, collective: int) -> None:
@@ -200,8 +187,8 @@ class _OverlapLowering:
         run in the order of their collectives. A collective may be launched while one that it needs
         runs: it is the stream that waits for that.
         """
-        op = self._op(LAUNCH_KIND, 0, self.compute)
-        self.names[op] = f"launch:{self.instance.nodes[collective].name}"
+        name = f"{LAUNCH_KIND}:{self.instance.nodes[collective].name}"
+        op = self._op(LAUNCH_KIND, name, self.compute)
         self.points.append(op)
         self.launch[collective] = op
         self.builder.add_precedences(op, collective)
@@ -216,28 +203,10 @@ class _OverlapLowering:
         cap = self.instance.max_live_bytes
         if cap is None:
             return []
-        amounts: list[Fraction] = []
-        rows: list[tuple[int, int, int]] = []
-        for index, node in enumerate(self.instance.nodes):
-            if node.bytes == 0:
-                continue
-            amount = Fraction(node.bytes)
-            if amount not in amounts:
-                amounts.append(amount)
-            rows.append((index, self._last_use(index), amounts.index(amount)))
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        return [
-            Pool(
-                name=BYTES,
-                capacity=Fraction(cap),
-                initial=Fraction(0),
-                amounts=tuple(amounts),
-                acquire_op=table[:, 0],
-                acquire_amount=table[:, 2],
-                release_op=table[:, 1],
-                release_amount=table[:, 2],
-            )
-        ]
+        nodes = self.instance.nodes
+        held = [(index, Fraction(node.bytes)) for index, node in enumerate(nodes) if node.bytes]
+        freed = [(self._last_use(index), amount) for index, amount in held]
+        return [Pool.of(BYTES, Fraction(cap), held, freed)]
 
     def _last_use(self, index: int) -> int:
         """Return the op whose end releases a node's output: its last user, or one after several."""
@@ -246,8 +215,7 @@ class _OverlapLowering:
             return index
         if len(users) == 1:
             return users[0]
-        op = self._op(RELEASE_KIND, 0, FREE)
-        self.names[op] = f"release:{self.instance.nodes[index].name}"
+        op = self._op(RELEASE_KIND, f"{RELEASE_KIND}:{self.instance.nodes[index].name}", FREE)
         self.builder.add_precedences(np.array(users), op)
         return op
 
@@ -278,3 +246,52 @@ def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: in
         found.update(users.get(user, []) or [user] if is_alias else [user])
     covered = {dep for user in found for dep in instance.deps[user]}
     return sorted(found - covered)
+
+
+_Signature = tuple[tuple[object, ...], ...]
+
+
+def alike_parts(instance: OverlapInstance) -> list[IntArray]:
+    """Return families of interchangeable node vectors, int64[members, length] each.
+
+    A part is a set of nodes that no dependency links to the rest (a micro-batch, say). Two parts
+    are alike if their nodes, in program order, have the same kinds, durations, groups and
+    dependencies. With frozen order of collectives no parts are interchangeable.
+    """
+    if instance.collective_order == "frozen":
+        return []
+    alike: dict[_Signature, list[list[int]]] = defaultdict(list)
+    for part in _parts(instance):
+        alike[_signature(instance, part)].append(part)
+    return [np.array(parts, dtype=np.int64) for parts in alike.values() if len(parts) > 1]
+
+
+def _parts(instance: OverlapInstance) -> list[list[int]]:
+    leader = list(range(len(instance.nodes)))
+
+    def find(node: int) -> int:
+        while leader[node] != node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    for index, deps in enumerate(instance.deps):
+        for dep in deps:
+            leader[find(index)] = find(dep)
+    parts: dict[int, list[int]] = defaultdict(list)
+    for index in range(len(leader)):
+        parts[find(index)].append(index)
+    return list(parts.values())
+
+
+def _signature(instance: OverlapInstance, part: list[int]) -> _Signature:
+    place = {index: number for number, index in enumerate(part)}
+    return tuple(
+        (
+            instance.nodes[index].kind,
+            instance.nodes[index].duration,
+            instance.nodes[index].group,
+            tuple(sorted(place[dep] for dep in instance.deps[index])),
+        )
+        for index in part
+    )

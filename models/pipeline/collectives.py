@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.entries import entry_at, row_of
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance
@@ -160,14 +160,8 @@ class SegmentedOps:
     def _add(
         self, kind: str, duration: IntArray, resources: IntArray, stage: int, device: IntArray
     ) -> IntArray:
-        ops = self._builder.add_ops(
-            kind,
-            duration,
-            resources,
-            stage=stage,
-            device=device,
-            microbatch=np.arange(duration.shape[1]),
-        )
+        labels = OpLabels(stage, device, np.arange(duration.shape[1]))
+        ops = self._builder.add_ops(kind, duration, resources, labels)
         if len(ops) > 1:
             for (segment, i), op in np.ndenumerate(ops):
                 self._names[int(op)] = f"{kind}{stage}.{i}/{segment}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Problem, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, OpLabels, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.collectives import (
@@ -138,11 +138,11 @@ class _PipelineLowering:
         self.boundary_pairs = hops(instance)
         times = chain(self._all_times(), extra_times)
         self.scale = scale or TimeScale.fit(times, instance.time_unit, exact=exact)
-        self.builder = ProblemBuilder()
+        self.builder = ProblemBuilder(instance.name, self.scale, instance.objective)
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
-        self.explicit_names: dict[int, str] = {}
+        self.explicit_names = self.builder.explicit_names
         self._known_ticks: dict[tuple[Decimal, int], int] = {}
 
     def _all_times(self) -> Iterator[Fraction]:
@@ -188,15 +188,10 @@ class _PipelineLowering:
         else:
             self._add_transfers()
         self._add_stage_tail_ops()
-        return builder.build(
-            name=instance.name,
-            scale=self.scale,
-            objective=instance.objective,
-            span_resources=self.compute,
-            pools=pools_of(self.instance, self.grid, self.devices),
-            families=self._families(),
-            explicit_names=self.explicit_names,
-        )
+        builder.span_resources = self.compute
+        builder.pools = pools_of(self.instance, self.grid, self.devices)
+        builder.families = self._families()
+        return builder.build()
 
     def _add_compute_ops(self) -> None:
         cut = SegmentedOps(self.builder, self.streams, self.scale, self.explicit_names)
@@ -215,9 +210,7 @@ class _PipelineLowering:
             kind,
             np.stack(rows),
             np.asarray(self.compute)[self.devices][..., None],
-            stage=np.arange(num_stages)[:, None],
-            device=self.devices,
-            microbatch=np.arange(num_microbatches),
+            OpLabels(np.arange(num_stages)[:, None], self.devices, np.arange(num_microbatches)),
         )
 
     def _add_segments(self, cut: SegmentedOps, kind: str, entry: Any) -> None:
@@ -295,9 +288,7 @@ class _PipelineLowering:
                         kind,
                         self._transfer_ticks(boundary, source, target)[columns],
                         np.array(resources[source, target]),
-                        stage=sender,
-                        device=source,
-                        microbatch=columns,
+                        OpLabels(sender, source, columns),
                     )
                     self.transfers.append((columns, transfer))
                     self.builder.add_precedences(before, transfer)
@@ -349,7 +340,8 @@ class _PipelineLowering:
         self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
     ) -> int:
         ticks = np.array([self.scale.ticks(entry_at(entry, stage))], dtype=np.int64)
-        ops = self.builder.add_ops(kind, ticks, np.array(resources), stage=stage, device=devices[0])
+        labels = OpLabels(stage, devices[0])
+        ops = self.builder.add_ops(kind, ticks, np.array(resources), labels)
         return int(ops[0])
 
     def _families(self) -> list[IntArray]:

@@ -215,7 +215,7 @@ def run_order(
 ) -> tuple[Schedule, Replay]:
     """Run a program order on its streams.
 
-    A wait starts when it lets the compute stream go on, a launch when the compute stream reaches it.
+    A wait starts when it lets the compute stream go on, a launch when that stream reaches it.
 
     Parameters
     ----------
