@@ -1,4 +1,4 @@
-"""What a document says of a schedule beside its ops, held against the schedule itself."""
+"""Claims of a document about its schedule, checked against the schedule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.core.result import HeuristicStatus, Status, reported_bubble
+from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe
@@ -26,24 +26,19 @@ WITHOUT_SCHEDULE = (
 
 
 def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
-    """Return a number of a document exactly, None where it is left out.
+    """Return a number of a document exactly.
 
     Parameters
     ----------
     data : mapping
         The document.
     field : str
-        The field.
+        The field; an `InputError` names it if its value is no finite number.
 
     Returns
     -------
     Fraction or None
-        In the unit of the field.
-
-    Raises
-    ------
-    InputError
-        It is there and no finite number.
+        In the unit of the field; None where it is left out.
     """
     if data.get(field) is None:
         return None
@@ -61,14 +56,14 @@ def refuted(
     owner: str = "the schedule",
     unit: str = "",
 ) -> Iterator[Violation]:
-    """Compare every figure that a document gives with what was computed again.
+    """Compare every figure that a document gives with the computed one.
 
     Parameters
     ----------
     data : mapping
         The document; fields that it leaves out or null claim nothing.
     actual : mapping
-        Figures by field: numbers, texts, lists and mappings of them, or None.
+        Computed figures by field: numbers, texts, lists and mappings of them, or None.
     slack : Fraction
         By how much a number may be off, in its own unit; relative beyond a million.
     owner, unit : str
@@ -94,7 +89,7 @@ def refuted(
 
 
 def agrees(given: Any, found: Any, slack: Fraction) -> bool:
-    """Whether a value of a document is what was computed.
+    """Return True if a value of a document equals the computed one.
 
     Parameters
     ----------
@@ -108,7 +103,7 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
     Returns
     -------
     bool
-        False also where `given` is no number and should be one.
+        False also where `given` should be a number and is none.
     """
     if isinstance(found, list | tuple):
         return (
@@ -129,12 +124,12 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
 def contradictions(
     data: Mapping[str, Any], value: Fraction | None, *, slack: Fraction, share: Fraction, unit: str
 ) -> Iterator[Violation]:
-    """Report a status, a bound, a gap and heuristics that do not go with the value.
+    """Report a status, bound, gap or heuristics that contradict the value.
 
     Parameters
     ----------
     data : mapping
-        The document.
+        The document; an `InputError` names a value, bound or gap that is no finite number.
     value : Fraction or None
         Value of the objective, None where it is not known.
     slack, share : Fraction
@@ -146,11 +141,6 @@ def contradictions(
     ------
     Violation
         Of the rule ``objective``.
-
-    Raises
-    ------
-    InputError
-        A value, bound or gap is no finite number.
     """
     yield from _status_claims(data)
     yield from _heuristic_claims(data, slack, share, unit)
@@ -176,7 +166,7 @@ def measured(
     Parameters
     ----------
     data : mapping
-        The document; fields that it leaves out or null claim nothing.
+        The document, as in `refuted`.
     schedule : Schedule
         The schedule in it.
     share : Fraction
@@ -186,17 +176,12 @@ def measured(
     ------
     Violation
         Of the rule ``objective``.
-
-    Raises
-    ------
-    InputError
-        A number is expected, and something else is given.
     """
     peaks = data.get("peak_memory")
     if all(data.get(field) is None for field in MEASURED):
         return
     metrics = measure(schedule)
-    ratio = reported_bubble(metrics, schedule.problem.objective)
+    ratio = metrics.bubble_of(schedule.problem.objective)
     actual = {"bubble_ratio": ratio, "bubble_over_compute": metrics.bubble_over_compute}
     yield from refuted(data, actual, slack=share)
     if peaks is None:
@@ -218,7 +203,6 @@ def _of_pool(name: str) -> str:
 
 
 def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:
-    """Yield a status that is none, or one that has no schedule beside a schedule."""
     status = data.get("status")
     if status is None:
         return
@@ -231,7 +215,6 @@ def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:
 def _heuristic_claims(
     data: Mapping[str, Any], slack: Fraction, share: Fraction, unit: str
 ) -> Iterator[Violation]:
-    """Yield feasible heuristics that are better than the best, or whose gap is another one."""
     entries, value = data.get("heuristics"), figure(data, "value")
     for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
         if not isinstance(entry, Mapping):

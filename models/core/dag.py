@@ -41,7 +41,7 @@ def find_cycle(before: IntArray, after: IntArray) -> list[int]:
     Returns
     -------
     list of int
-        Its nodes, each before the next and the last one before the first; empty if there is none.
+        Its nodes, each before the next and the last before the first; empty if there is none.
     """
     graph: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     for first, second in zip(before.tolist(), after.tolist(), strict=True):

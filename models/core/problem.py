@@ -331,20 +331,6 @@ class OpLabels:
     microbatch: Any = FREE
 
 
-_COLUMNS = (
-    "duration",
-    "resource_count",
-    "resource_idx",
-    "kind",
-    "stage",
-    "device",
-    "microbatch",
-    "release",
-    "pinned",
-)
-"""Arrays of each block of ops."""
-
-
 @dataclass
 class ProblemBuilder:
     """Collects blocks of ops and precedences and assembles a `Problem`.
@@ -365,12 +351,14 @@ class ProblemBuilder:
     points: Sequence[int] | IntArray = ()
 
     def __post_init__(self) -> None:
-        """Begin without ops, precedences, resources and kinds."""
+        """Begin with an empty block, so that no column is missing, and no precedences."""
         self._num_ops = 0
         self._blocks: list[dict[str, IntArray]] = []
-        self._edges: list[tuple[IntArray, IntArray, IntArray]] = []
+        self._edges: list[tuple[IntArray, ...]] = []
         self._resource_names: list[str] = []
         self._kinds: list[str] = []
+        self.add_ops(_none(), _none(), _none().reshape(0, 0))
+        self.add_precedences(_none(), _none())
 
     def add_resource(self, name: str) -> int:
         """Add a resource and return its number."""
@@ -451,12 +439,13 @@ class ProblemBuilder:
         parts = np.broadcast_arrays(
             *(np.asarray(values, dtype=np.int64) for values in (before, after, lag))
         )
-        self._edges.append((parts[0].ravel(), parts[1].ravel(), parts[2].ravel()))
+        self._edges.append(tuple(part.ravel() for part in parts))
 
     def build(self) -> Problem:
         """Return the problem; resources and kinds are numbered in the order of their addition."""
-        columns = {key: _joined([block[key] for block in self._blocks]) for key in _COLUMNS}
-        before, after, lag = (_joined([edges[part] for edges in self._edges]) for part in range(3))
+        keys = self._blocks[0]
+        columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
+        before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
         pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
         return Problem(
             name=self.name,
@@ -477,7 +466,3 @@ class ProblemBuilder:
             points=np.asarray(self.points, dtype=np.int64),
             **columns,
         )
-
-
-def _joined(parts: Sequence[IntArray]) -> IntArray:
-    return np.concatenate(parts) if parts else _none()

@@ -11,13 +11,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
-from ppsolve.models.core.metrics import Metrics
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import MAX_MOMENT
-from ppsolve.models.documents.display import ShownInNotebooks, display
+from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, some_of
 from ppsolve.models.documents.files import write_text
-from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.documents.text import document_text
 
 Figure = int | float
@@ -371,23 +369,3 @@ class Result(HasSchedule, Reported):
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the instance, the status, value, bound and gap."""
         return some_of(self, "instance", "status", "value", "value_unit", "bound", "gap", "best_by")
-
-
-def reported_bubble(metrics: Metrics, objective: Objective) -> float:
-    """Return the bubble ratio that belongs to the objective.
-
-    Parameters
-    ----------
-    metrics : Metrics
-        Figures of a schedule.
-    objective : Objective
-        Device span: idle share of the span, as zero-bubble papers report it; else of the makespan.
-
-    Returns
-    -------
-    float
-        Idle share, 0 to 1.
-    """
-    if objective is Objective.DEVICE_SPAN:
-        return metrics.span_bubble_ratio
-    return metrics.bubble_ratio

@@ -1,6 +1,6 @@
-"""Text of any origin as a terminal may get it: nothing that acts on the terminal, nothing endless.
+"""Text of any origin made safe for a terminal: nothing that acts on it, nothing endless.
 
-What Python calls unprintable is escaped: control characters (C0, C1, DEL), separators of lines and
+Unprintable characters are escaped: control characters (C0, C1, DEL), separators of lines and
 paragraphs, marks that turn the direction of writing, characters without a width, and blanks other
 than the space. Names and units in a file may hold all of them.
 """

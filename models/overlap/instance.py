@@ -39,7 +39,6 @@ def _group(value: Any) -> Any:
 
 
 def _cap(value: Any) -> Any:
-    """Check a cap, or an object with a cap per group."""
     caps = value if isinstance(value, dict) else {None: value}
     for key, cap in caps.items():
         try:

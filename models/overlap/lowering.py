@@ -41,7 +41,7 @@ class LoweredOverlap:
         Parameters
         ----------
         instance : OverlapInstance
-            The program, n nodes.
+            The program.
         problem : Problem
             Its lowered problem.
 
@@ -76,17 +76,12 @@ def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
     instance : OverlapInstance
         The program, n nodes.
     exact : bool
-        Refuse durations without a common tick within the limit instead of rounding them up.
+        Raise an `InputError` for durations without a common tick instead of rounding them up.
 
     Returns
     -------
     Problem
         The n nodes, then launches and releases where caps need them.
-
-    Raises
-    ------
-    InputError
-        The durations have no common tick and `exact` is true.
     """
     return _OverlapLowering(instance, exact=exact).run()
 
@@ -122,7 +117,6 @@ class _OverlapLowering:
         return self.builder.build()
 
     def _add_nodes(self) -> None:
-        """Add one op per node, in blocks of one kind at a time so that op i is node i."""
         placed = self._placed_waits()
         for index, node in enumerate(self.instance.nodes):
             resource = FREE
@@ -183,9 +177,9 @@ class _OverlapLowering:
     def _add_launch(self, collective: int) -> None:
         """Add the point of the compute stream at which a collective is launched.
 
-        In frozen order launches follow one another; in free order they may always be taken to
-        run in the order of their collectives. A collective may be launched while one that it needs
-        runs: it is the stream that waits for that.
+        In frozen order launches follow one another; in free order they may always be taken to run
+        in the order of their collectives. A collective may be launched while one that it needs
+        runs: the stream waits for that.
         """
         name = f"{LAUNCH_KIND}:{self.instance.nodes[collective].name}"
         op = self._op(LAUNCH_KIND, name, self.compute)
@@ -210,7 +204,7 @@ class _OverlapLowering:
 
     def _last_use(self, index: int) -> int:
         """Return the op whose end releases a node's output: its last user, or one after several."""
-        users = last_users(self.instance, self.users, index)
+        users = _last_users(self.instance, self.users, index)
         if not users:
             return index
         if len(users) == 1:
@@ -220,25 +214,11 @@ class _OverlapLowering:
         return op
 
 
-def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
-    """Return the users of a node's output that no other user directly depends on.
+def _last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
+    """Return the users of a node's output that no other user directly depends on, ascending.
 
     A wait stands for the output of its collective: the users of the wait count, and the wait
     itself only where it has none.
-
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program.
-    users : dict of int to list of int
-        Positions of the direct users of each node.
-    index : int
-        Position of the node.
-
-    Returns
-    -------
-    list of int
-        Positions of the last users, ascending.
     """
     found: set[int] = set()
     for user in users.get(index, []):

@@ -1,4 +1,4 @@
-"""Results of overlap instances: a program order beside the figures of every schedule."""
+"""Results of overlap instances: a program order and the figures of its schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExposedCollective(Reported):
 
 
 class ProgramFigures(Reported):
-    """A program order on the two streams.
+    """A program order on its streams.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ class ProgramFigures(Reported):
     peak_live_bytes : float
         Most bytes of outputs held at once.
     estimate, estimate_seed : float or None
-        Inductor's own estimates of the order, figures to compare with the true makespan; the
-        second is None once two collectives run at the same time.
+        Inductor's own estimates of the order, to compare with the true makespan; the second is None
+        once two collectives run at the same time.
     """
 
     order: list[str] | None = None

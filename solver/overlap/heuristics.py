@@ -118,17 +118,13 @@ def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int])
     problem : Problem
         Its problem.
     order : list of int
-        The place in the program of every node, in the new order.
+        Place in the program of every node; an `InputError` says that one comes before what it
+        needs.
 
     Returns
     -------
     Proposal
         The order and its schedule.
-
-    Raises
-    ------
-    InputError
-        A node comes before what it needs.
     """
     if not is_valid_order(instance, order):
         raise InputError(

@@ -80,24 +80,16 @@ def idle_free_schedule(
 
 @dataclass(frozen=True)
 class LeastBytes:
-    """A program order and a bound on the peak of live bytes.
+    """A program order; no order of its makespan has a smaller peak than `lower` bytes."""
 
-    Parameters
-    ----------
-    order : list of int
-        Places in the program, in the new order.
-    lower : Fraction
-        Proved: no order of this makespan has a smaller peak, in bytes.
-    """
-
-    order: list[int]
+    order: list[int]  # places in the program, in the new order
     lower: Fraction
 
 
 def least_bytes(
     instance: OverlapInstance, order: Sequence[int], makespan: int, limits: SearchLimits
 ) -> LeastBytes:
-    """Lower the peak of live bytes without a longer makespan.
+    """Lower the peak of live bytes without a longer makespan, by halving the cap.
 
     Parameters
     ----------
@@ -142,12 +134,10 @@ class _LeastBytesSearch:
         self.unit = Fraction(math.gcd(*whole) or 1, denominator)
 
     def peak(self, order: Sequence[int]) -> int:
-        """Return the peak of an order in whole units."""
         timed = replay(self.instance, order, self.durations.tolist())
         return int(live_bytes(self.instance, timed.start, timed.end).peak / self.unit)
 
     def is_out_of_time(self) -> bool:
-        """Return True if no time is left."""
         left = self._left()
         return left.seconds == 0 or left.deterministic == 0
 

@@ -14,28 +14,14 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 @dataclass(frozen=True)
 class OverlapProgram:
-    """The nodes 0..n-1 of an instance in program order.
-
-    Parameters
-    ----------
-    kind : list of NodeKind
-        Compute, collective or wait.
-    duration : sequence of int
-        Lengths, all in one unit that makes them whole.
-    deps, users : list of list of int
-        Direct dependencies and direct users of each node.
-    comms : list of int
-        The collectives.
-    rank : list of int
-        Place of each node in the order that breaks ties.
-    """
+    """The nodes 0..n-1 of an instance in program order."""
 
     kind: list[NodeKind]
-    duration: Sequence[int]
-    deps: list[list[int]]
+    duration: Sequence[int]  # in one unit that makes all of them whole
+    deps: list[list[int]]  # direct ones
     users: list[list[int]]
-    comms: list[int]
-    rank: list[int]
+    comms: list[int]  # the collectives
+    rank: list[int]  # place of each node in the order that breaks ties
 
     @classmethod
     def of(

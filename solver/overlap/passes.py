@@ -23,21 +23,11 @@ STABLE = "-stable"
 
 @dataclass(frozen=True)
 class PassResult:
-    """Outcome of one pass, or of several in a row.
+    """Outcome of one pass, or of several in a row."""
 
-    Parameters
-    ----------
-    order : list of int or None
-        Places in the program in their new order; None where a pass failed.
-    error : str or None
-        The failing pass's own words.
-    completed : tuple of str
-        Names of the passes that ran through.
-    """
-
-    order: list[int] | None
-    error: str | None
-    completed: tuple[str, ...]
+    order: list[int] | None  # places in the program; None where a pass failed
+    error: str | None  # the failing pass's own words
+    completed: tuple[str, ...]  # names of the passes that ran through
 
 
 class PassError(Exception):
@@ -64,10 +54,7 @@ def sink_waits(program: OverlapProgram) -> list[int]:
 def raise_comms(program: OverlapProgram) -> list[int]:
     """Move collectives up to their last direct dependency, in their order.
 
-    Raises
-    ------
-    PassError
-        More than one collective is left to come first.
+    A `PassError` says that more than one is left to come first.
     """
     held: deque[int] = deque()
     backwards: list[int] = []
@@ -131,7 +118,6 @@ class _Reordering:
         return 0 if remaining else filled
 
     def _ancestors(self, node: int) -> list[int]:
-        """Return the nodes to emit before `node`, in program order."""
         found: set[int] = set()
         stack = [node]
         while stack:
@@ -174,7 +160,6 @@ class _Reordering:
                     heapq.heappush(heap, (later, rank[user], user))
 
     def _emit(self, node: int) -> list[int]:
-        """Emit a ready node and return the nodes that it makes ready."""
         self.order.append(node)
         self.emitted[node] = True
         if self.program.kind[node] is not NodeKind.COMM:
@@ -319,8 +304,8 @@ def estimate(instance: OverlapInstance, order: Sequence[int]) -> tuple[Fraction,
     Returns
     -------
     (Fraction, bool)
-        Estimate in the instance's unit, and whether two collectives have no wait between them;
-        an older version of the passes fails on such an order.
+        Estimate in the instance's unit, and True if two collectives have no wait between them; an
+        older version of the passes fails on such an order.
     """
     total = Fraction(0)
     is_open = is_overlapping = False

@@ -1,4 +1,4 @@
-"""From a schedule to a program order, and from a program order to the schedule that it runs as."""
+"""Program orders of schedules, and schedules of program orders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Key = tuple[int, int, _Turn, int]
 def realised(
     instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule
 ) -> tuple[list[int], Schedule] | None:
-    """Return a program order that keeps every rule of a schedule, and the schedule of its replay.
+    """Return a program order that keeps every rule of a schedule, and the schedule of that order.
 
     Parameters
     ----------
@@ -139,7 +139,6 @@ class _ProgramEmitter:
         return self.order
 
     def _is_queued(self, node: int) -> bool:
-        """Return True for all nodes but waits that go before their first user."""
         return self.instance.nodes[node].kind is not NodeKind.WAIT or node in self.points
 
     def _before(self) -> list[list[int]]:
@@ -163,7 +162,6 @@ class _ProgramEmitter:
         ]
 
     def _key(self, node: int) -> _Key:
-        """Return the sort key of a queued node: its time, points before kernels that start then."""
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.WAIT:
             return self.start[node], 0, _Turn.WAIT, node
@@ -186,8 +184,8 @@ class _ProgramEmitter:
     def _waits_before(self, node: int) -> list[int]:
         """Return the waits to emit before a node: those it depends on, and those that cause a gap.
 
-        A kernel that starts at the end of a collective, later than it could, does so behind that
-        collective's wait.
+        A kernel that starts at the end of a collective, later than it could, does so behind its
+        wait.
         """
         found: list[int] = []
         for dep in self.instance.deps[node]:
@@ -200,7 +198,6 @@ class _ProgramEmitter:
         return found
 
     def _add_wait(self, wait: int, found: list[int], *, early: bool = False) -> None:
-        """Add a wait that is still to come, after the waits that it depends on."""
         if self.emitted[wait] or wait in found:
             return
         if self._is_queued(wait) and not early:

@@ -1,4 +1,4 @@
-"""True times of a program order on its streams, and the bytes that it holds while it runs."""
+"""Times of a program order on its streams, and the bytes that it holds."""
 
 from __future__ import annotations
 
@@ -17,25 +17,13 @@ from ppsolve.solver.overlap.nodes import as_integers, inverse_permutation, users
 
 @dataclass(frozen=True)
 class Replay:
-    """Times of a program order, in ticks; arrays are indexed by place in the program.
+    """Times of a program order, in ticks; arrays are indexed by place in the program."""
 
-    Parameters
-    ----------
-    start, end : int64[n]
-        When each node runs. A wait runs while it holds the compute stream.
-    makespan : int
-        End of the last node.
-    exposed_wait : int
-        Sum of the lengths of all waits.
-    in_flight : dict of str to int
-        Most collectives of each group between their place and their wait's, along the order.
-    """
-
-    start: IntArray
+    start: IntArray  # int64[n]; a wait runs while it holds the compute stream
     end: IntArray
     makespan: int
-    exposed_wait: int
-    in_flight: dict[str, int]
+    exposed_wait: int  # sum of the lengths of all waits
+    in_flight: dict[str, int]  # most collectives of each group between their place and their wait's
 
 
 class LiveBytes(NamedTuple):

@@ -26,17 +26,7 @@ from ppsolve.solver.overlap.replay import Replay, is_valid_order, live_bytes
 
 
 class ProgramReport:
-    """A program order, run on its streams.
-
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program.
-    problem : Problem
-        What it lowers to.
-    order : list of int
-        Positions of the nodes in the new order.
-    """
+    """Figures of a program order, run on its streams."""
 
     def __init__(self, instance: OverlapInstance, problem: Problem, order: list[int]) -> None:
         self.instance, self.order = instance, order
@@ -70,7 +60,6 @@ class ProgramReport:
         }
 
     def _in_flight(self) -> list[tuple[int, int]]:
-        """Return the collectives in flight from each time on, launches to waits."""
         changes: dict[int, int] = {}
         clock = 0
         for node in self.order:
@@ -106,7 +95,7 @@ class ProgramReport:
 
 
 class NodeCauses:
-    """What holds back each node of a program order: the node that ends where it starts."""
+    """The node that holds back each node of a program order: it ends where the other starts."""
 
     def __init__(self, instance: OverlapInstance, order: Sequence[int], replay: Replay) -> None:
         self.instance, self.replay = instance, replay
@@ -130,7 +119,6 @@ class NodeCauses:
         return chain[::-1]
 
     def _cause(self, node: int) -> int | None:
-        """Return the node that ends when `node` starts: a collective, data, or the launch."""
         if self.instance.nodes[node].kind is NodeKind.WAIT:
             return self.instance.collective_of[node]
         start = int(self.replay.start[node])
@@ -144,28 +132,23 @@ class NodeCauses:
 def check_order(
     instance: OverlapInstance, problem: Problem, given: Any, schedule: Schedule | None
 ) -> list[Violation]:
-    """Check the program order of a document, where it has one.
+    """Check the program order of a document, where it has one, and its figures.
 
     Parameters
     ----------
     instance : OverlapInstance
         The program.
     problem : Problem
-        What it lowers to.
+        Its lowered problem.
     given : pydantic model or dict
-        The document.
+        The document; an `InputError` says that its order is no list of names of nodes.
     schedule : Schedule or None
         The schedule that was read from it.
 
     Returns
     -------
     list of Violation
-        Broken rules of programs, and claims that the order does not keep.
-
-    Raises
-    ------
-    InputError
-        The order is not a list of the names of nodes.
+        Broken rules of programs, and false figures of the order.
     """
     data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
     names = data.get("order") if isinstance(data, dict) else None
@@ -177,7 +160,6 @@ def check_order(
 
 
 def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
-    """Yield the figures of a program that a document gives and its order does not have."""
     figures = {field: found for field, found in actual.items() if field != "order"}
     yield from refuted(data, figures, slack=TOLERANCE, owner="the order")
     least, peak = figure(data, "least_peak_bytes"), actual["peak_live_bytes"]
@@ -202,7 +184,6 @@ def _positions(instance: OverlapInstance, names: Any) -> list[int]:
 
 
 def _moved(instance: OverlapInstance, again: Schedule, schedule: Schedule) -> Iterator[Violation]:
-    """Yield the first kernel or collective that starts elsewhere than as the order runs."""
     ops = np.sort([*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)])
     moved = ops[again.start[ops] != schedule.start[ops]]
     if len(moved):

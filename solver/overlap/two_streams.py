@@ -49,8 +49,8 @@ FIT = "-fit"
 """Suffix of the rules that prefer compute that fits behind a collective.
 
 While a more urgent node waits for a collective, they prefer compute that ends before it does, and
-wait for it rather than run compute of which half or more would stick out (the half is that of
-Inductor's reorder_compute_for_overlap).
+wait for it rather than run compute of which half or more would stick out, as Inductor's
+reorder_compute_for_overlap does.
 """
 
 LIST_RULES = tuple(name + suffix for suffix in ("", FIT) for name in URGENCIES)
@@ -86,8 +86,6 @@ def list_overlap(
 
 
 class _OrderBuilder:
-    """The order so far and its replay; ready nodes are held by rank, the most urgent first."""
-
     def __init__(
         self, instance: OverlapInstance, program: OverlapProgram, by_rank: list[int], *, fits: bool
     ) -> None:
@@ -132,7 +130,6 @@ class _OrderBuilder:
         return False
 
     def _run_compute(self) -> bool:
-        """Run the compute that the rule chooses, if it chooses any."""
         allowed = (
             index for index, rank in enumerate(self.compute) if self.caps.admits(self.by_rank[rank])
         )
@@ -160,7 +157,6 @@ class _OrderBuilder:
         return sticking_out
 
     def _force(self) -> None:
-        """Hold the compute stream for the next wait, or else go beyond a cap."""
         if self.waits:
             self._place(heapq.heappop(self.waits)[1])
         else:
@@ -183,11 +179,8 @@ class _OrderBuilder:
 
 
 class _CapTracker:
-    """Remaining capacity of an instance's caps while an order is built.
-
-    Bytes count from a node's place in the order until its last use is placed; a collective uses its
-    inputs until its wait is placed. That is never less than the replay holds.
-    """
+    # Bytes count from a node's place in the order until its last use is placed; a collective uses
+    # its inputs until its wait is placed. That is never less than the replay holds.
 
     def __init__(self, instance: OverlapInstance) -> None:
         self.instance = instance
@@ -208,7 +201,6 @@ class _CapTracker:
         return found
 
     def admits(self, node: int) -> bool:
-        """Return True if the caps allow a node to be placed now."""
         if self.bytes_left is not None and self.bytes[node] > max(self.bytes_left, 0):
             return False
         if self.instance.nodes[node].kind is not NodeKind.COMM:
@@ -218,7 +210,6 @@ class _CapTracker:
         return cap is None or self.flying[group] < cap
 
     def place(self, node: int) -> None:
-        """Count a node as placed."""
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.COMM:
             self.flying[self.instance.group_of(node)] += 1
@@ -240,9 +231,8 @@ def latest_safe_launch(
 
     Compute and waits keep their order, and so do the collectives of each group; no collective moves
     forward. Going through the order from its end, a collective is put after the first compute or
-    wait that ends early enough for it to start when it must. The makespan stays the same or falls,
-    and so does the number in flight; outputs of collectives are made later, but their inputs may be
-    held longer.
+    wait that ends early enough for it. The makespan and the number in flight stay the same or fall;
+    outputs of collectives are made later, but their inputs may be held longer.
 
     Parameters
     ----------

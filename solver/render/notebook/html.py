@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.curve.document import Curve
+from ppsolve.models.documents.display import counts_of
 from ppsolve.models.documents.errors import PpsolveError
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.documents.short import counts_of
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.beside import distances
