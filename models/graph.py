@@ -133,17 +133,12 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     instance : GraphInstance
         The graph, n ops.
     exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
+        Raise an `InputError` for times without a common tick instead of rounding them up.
 
     Returns
     -------
     Problem
         The n ops, with every resource as a span resource.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick within the limit and `exact` is true.
     """
     times = [Fraction(op.duration) for op in instance.ops]
     times += [Fraction(op.release) for op in instance.ops]

@@ -58,6 +58,8 @@ def refuted(
 ) -> Iterator[Violation]:
     """Compare every figure that a document gives with the computed one.
 
+    An `InputError` says that a number is expected and something else is given.
+
     Parameters
     ----------
     data : mapping
@@ -73,11 +75,6 @@ def refuted(
     ------
     Violation
         One of the rule ``objective`` for each field that differs.
-
-    Raises
-    ------
-    InputError
-        A number is expected, and something else is given.
     """
     for field, found in actual.items():
         if data.get(field) is None:

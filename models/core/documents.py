@@ -128,7 +128,6 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
 
 
 def _other_instance(data: dict[str, Any], problem: Problem) -> str:
-    """Return a hint for messages if the document names another instance, else an empty text."""
     name = data.get("instance")
     if not isinstance(name, str) or name == problem.name:
         return ""
@@ -288,7 +287,6 @@ class _OpRows:
         ]
 
     def ill_timed(self) -> list[Violation]:
-        """Report starts off the tick grid and ends other than start + duration."""
         found = []
         tick = self._time(Fraction(1))
         for op, row in self.rows.items():
@@ -313,7 +311,6 @@ class _OpRows:
         return Violation(rule, f"{name} {text}", (name,))
 
     def starts(self) -> IntArray:
-        """Return the starts in whole ticks, int64[n]."""
         start = np.zeros(self.problem.num_ops, dtype=np.int64)
         start[list(self.rows)] = [round(row.start) for row in self.rows.values()]
         slack = math.floor(self.tolerance)

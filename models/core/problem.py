@@ -114,10 +114,7 @@ class Pool:
 
 
 def most_in_use(capacity: Fraction) -> Fraction:
-    """Return the largest amount that may be in use: the capacity and an excess of 1e-9 of it.
-
-    The excess lets amounts pass that were rounded to doubles before they were written down.
-    """
+    """Return the capacity and an excess of 1e-9 of it, for amounts that were rounded to doubles."""
     return capacity + capacity / 10**9
 
 
@@ -145,10 +142,8 @@ class Problem:
         Resource numbers, see `resource_ptr`.
     before, after, lag : int64[k]
         start(after) >= end(before) + lag.
-    release : int64[n]
-        Earliest start of each op.
-    pinned : int64[n]
-        Fixed start of each op, or `FREE`.
+    release, pinned : int64[n]
+        Earliest start of each op; its fixed start, or `FREE`.
     pools : tuple of Pool
         Memory pools.
     families : tuple of int64[members, length]
@@ -233,7 +228,7 @@ class Problem:
         return int(np.count_nonzero(self.duration)) + len(delayed) + released
 
     def op_name(self, op: int) -> str:
-        """Return the name of op number `op`, made on demand from its labels."""
+        """Return the name of an op, made on demand from its labels."""
         if op in self.explicit_names:
             return self.explicit_names[op]
         beginnings, ends = self._parts_of_names
@@ -256,7 +251,6 @@ class Problem:
 
     @cached_property
     def _parts_of_names(self) -> tuple[list[list[str]], list[str]]:
-        """Beginnings of names by kind and stage, ends by micro-batch; the last are for `FREE`."""
         stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
         beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
         microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
@@ -267,7 +261,7 @@ class Problem:
         return self.resource_idx[self.resource_ptr[op] : self.resource_ptr[op + 1]]
 
     def share_resource(self, ops: IntArray) -> bool:
-        """Return true if some ops, or none, all occupy one common resource."""
+        """Return True if all ops occupy one common resource, or there are none."""
         if not len(ops):
             return True
         candidates = self.resources_of(int(ops[0])).tolist()
@@ -335,8 +329,8 @@ class OpLabels:
 class ProblemBuilder:
     """Collects blocks of ops and precedences and assembles a `Problem`.
 
-    Blocks are arrays: lowering a pipeline costs a few numpy calls instead of one call per op.
-    Fields other than blocks, resources and kinds are set before `build`; they are as in `Problem`.
+    Blocks are arrays: lowering a pipeline costs a few numpy calls. The fields are those of the
+    problem; set them at any time before `build`.
     """
 
     name: str
@@ -431,10 +425,8 @@ class ProblemBuilder:
 
         Parameters
         ----------
-        before, after : int or int64[...]
-            Op numbers.
-        lag : int or int64[...]
-            Ticks.
+        before, after, lag : int or int64[...]
+            Op numbers, and ticks.
         """
         parts = np.broadcast_arrays(
             *(np.asarray(values, dtype=np.int64) for values in (before, after, lag))

@@ -1,4 +1,4 @@
-"""Results as they leave the program: statuses, heuristic entries, schedules; JSON round trip."""
+"""Results as they leave the program: statuses, heuristic entries, schedules."""
 
 from __future__ import annotations
 
@@ -72,10 +72,7 @@ class Reported(BaseModel):
     def save(self, path: str | Path) -> None:
         """Write the document as JSON, whole or not at all, as ``--output`` does.
 
-        Raises
-        ------
-        InputError
-            The file cannot be written.
+        An `InputError` says why it cannot be written.
         """
         write_text(path, document_text(self))
 
@@ -93,8 +90,23 @@ class ScheduledOp(Reported):
     end: Moment
 
 
+class HasOps:
+    """Base of documents whose ops are rows."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the scheduled ops as plain data, sorted by start; none without a schedule."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """Return the rows of `to_dicts` as a data frame of pandas.
+
+        An `InputError` says that pandas is not installed; it comes with OR-tools.
+        """
+        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
+
+
 @unfolds("ops")
-class ScheduleDocument(Reported):
+class ScheduleDocument(HasOps, Reported):
     """A schedule as it is written to files: every op with its start and end."""
 
     time_unit: str
@@ -113,8 +125,8 @@ class ScheduleDocument(Reported):
     def orders(self) -> list[list[str]]:
         """Return the ops of each device in order of start, transfers left out.
 
-        Where all ops of micro-batches are whole forwards and backwards, they are written as
-        PyTorch's action strings (``0F3``), without optimizer steps; else by their names.
+        Where all ops of micro-batches are whole forwards and backwards, they are PyTorch's action
+        strings (``0F3``), without optimizer steps; else names.
         """
         placed = [op for op in self.ops if op.device is not None and op.kind != SHOWN_TRANSFER]
         actions = [op for op in placed if op.microbatch is not None]
@@ -128,16 +140,6 @@ class ScheduleDocument(Reported):
         """Return the ops as plain data, a dict per op, sorted by start."""
         rows = self.__dict__["ops"]
         return rows.written() if isinstance(rows, Deferred) else [op.model_dump() for op in rows]
-
-    def to_pandas(self) -> Any:
-        """Return the ops as a data frame of pandas, a row per op, sorted by start.
-
-        Raises
-        ------
-        InputError
-            pandas is not installed; it comes with OR-tools.
-        """
-        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
 
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the unit and the number of ops."""
@@ -158,7 +160,6 @@ def _device(op: ScheduledOp) -> int:
 
 
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:
-    """Return the fields of every `ScheduledOp` of a schedule."""
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
     shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
@@ -189,8 +190,8 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     return rows
 
 
-class HasSchedule(ShownInNotebooks):
-    """What may carry a schedule: its ops as rows, and as a chart."""
+class HasSchedule(ShownInNotebooks, HasOps):
+    """Base of documents with a schedule: its ops as rows, and as a chart."""
 
     schedule: ScheduleDocument | None
 
@@ -198,23 +199,13 @@ class HasSchedule(ShownInNotebooks):
         """Return the ops of the schedule as plain data, a dict per op; none without a schedule."""
         return [] if self.schedule is None else self.schedule.to_dicts()
 
-    def to_pandas(self) -> Any:
-        """Return the ops of the schedule as a data frame of pandas; no rows without a schedule.
-
-        Raises
-        ------
-        InputError
-            pandas is not installed; it comes with OR-tools.
-        """
-        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
-
     def gantt(self, instance: Any = None, *, title: str | None = None, inches: float = 7.0) -> Any:
         """Return the chart of the schedule, with memory below it, as a figure.
 
         Parameters
         ----------
         instance : Instance, optional
-            What is scheduled; by default the one that a result carries.
+            The scheduled instance; by default the one that a result carries.
         title : str, optional
             First line; empty for no lines above the chart.
         inches : float
@@ -270,9 +261,7 @@ class BoundEntry(Reported):
 
 
 class Bottleneck(Reported):
-    """What the strongest analytic bound of a result is about, in words and figures.
-
-    Times are in the unit of the result.
+    """The strongest analytic bound of a result, in words and figures; times in the result's unit.
 
     Parameters
     ----------
@@ -287,7 +276,7 @@ class Bottleneck(Reported):
     without_memory : int or float, optional
         The strongest bound that counts no memory, where memory makes this one.
     raised_by : str, optional
-        What proves more than this rule, such as ``cp-sat``.
+        A stronger proof than this rule, such as ``cp-sat``.
     why, lowered_by : str
         What keeps schedules from being shorter, and what would let them be.
     """
@@ -312,18 +301,17 @@ class Versions(Reported):
 
 @unfolds("instance_document")
 class Result(HasSchedule, Reported):
-    """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
+    """Outcome of `optimize`: the best schedule, the proven bound, and the entry of every heuristic.
 
     Times are in `time_unit`; `value` and `bound` count `value_unit`. `kind` is that of the
     instance. `gap` is (value - bound) / value; a heuristic's gap is (its value - value) / value.
     Times without a common tick are rounded up to a fine one: the schedule is valid for the given
     times, value and bound are of the rounded ones, and the optimum of the given times is at most
-    `tick_error` below that of the rounded ones, never above it. 0 where nothing was rounded.
-    `bound_verified` says that what only CP-SAT has proved was proved once more, with other
-    parameters and another seed; it is null where that was not tried, or did not end in its time.
-    `robust` is the jitter that the best schedule was made to bear, where that was asked for.
-    `instance_document` is the instance itself as plain JSON data, so that a result file is enough
-    for whoever reads it.
+    `tick_error` below that of the rounded ones, never above it. It is 0 where nothing was rounded.
+    `bound_verified` says that a second run of CP-SAT, with other parameters and another seed,
+    proved what only CP-SAT has proved; it is null where that was not tried, or did not end in its
+    time. `robust` is the jitter that the best schedule was made to bear, where that was asked for.
+    `instance_document` is the instance as plain JSON data, so that a result file stands alone.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")

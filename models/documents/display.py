@@ -66,7 +66,7 @@ Pairs = Iterator[tuple[str, Any]]
 
 
 def some_of(model: BaseModel, *names: str) -> Pairs:
-    """Yield some fields of a model that are not None.
+    """Yield the name and value of some fields of a model that are not None.
 
     Parameters
     ----------
