@@ -101,12 +101,12 @@ def as_number(
     least: float = 0.0,
     most: float = LARGEST,
 ) -> float:
-    """Check one number, as `as_array` does, and return it as a float.
+    """Check one number, which has no axes, and return it as a float.
 
     Parameters
     ----------
     name, value, above, least, most
-        As in `as_array`; `value` has no axes.
+        As in `as_array`.
 
     Returns
     -------
@@ -120,16 +120,12 @@ def as_number(
 
 
 def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
-    """Check whole numbers of any shape, as `as_array` does, and return them as int64.
+    """Check whole numbers of any shape and return them as int64.
 
     Parameters
     ----------
-    name : str
-        Name of the argument in errors.
-    value : array_like
-        Whole numbers >= `least`.
-    least : int
-        Smallest number allowed.
+    name, value, least
+        As in `as_array`.
 
     Returns
     -------

@@ -26,14 +26,12 @@ WITHOUT_SCHEDULE = (
 
 
 def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
-    """Return a number of a document exactly.
+    """Return a number of a document exactly; an `InputError` says that it is none.
 
     Parameters
     ----------
-    data : mapping
-        The document.
-    field : str
-        The field; an `InputError` names it if its value is no finite number.
+    data, field
+        The document and its field.
 
     Returns
     -------
@@ -90,10 +88,8 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
 
     Parameters
     ----------
-    given : object
-        Parsed JSON.
-    found : object
-        A number, a text, None, or lists and mappings of them.
+    given, found : object
+        Parsed JSON; and a number, a text, None, or lists and mappings of them.
     slack : Fraction
         As in `refuted`; 0 compares exactly.
 
@@ -162,10 +158,8 @@ def measured(
 
     Parameters
     ----------
-    data : mapping
-        The document, as in `refuted`.
-    schedule : Schedule
-        The schedule in it.
+    data, schedule
+        The document, as in `refuted`, and its schedule.
     share : Fraction
         By how much ratios and, relative beyond a million, amounts may be off.
 

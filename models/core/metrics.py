@@ -15,24 +15,12 @@ from ppsolve.models.core.schedule import Schedule
 
 @dataclass(frozen=True)
 class Metrics:
-    """Figures of one schedule.
+    """Figures of one schedule."""
 
-    Parameters
-    ----------
-    bubble_ratio : float
-        Idle share of makespan x devices.
-    span_bubble_ratio : float
-        Idle share of device span x devices.
-    bubble_over_compute : float
-        Idle time over compute time within the makespan.
-    peak_memory : tuple of Fraction
-        Highest use of each memory pool.
-    """
-
-    bubble_ratio: float
-    span_bubble_ratio: float
-    bubble_over_compute: float
-    peak_memory: tuple[Fraction, ...]
+    bubble_ratio: float  # idle share of makespan x devices
+    span_bubble_ratio: float  # idle share of device span x devices
+    bubble_over_compute: float  # idle time over compute time within the makespan
+    peak_memory: tuple[Fraction, ...]  # highest use of each pool
 
     def bubble_of(self, objective: Objective) -> float:
         """Return the bubble ratio of the device span if that is minimised, else of the makespan."""
@@ -63,10 +51,8 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 
     Parameters
     ----------
-    schedule : Schedule
-        Starts in ticks.
-    pool : Pool
-        A pool of the scheduled problem.
+    schedule, pool
+        The schedule, and a pool of its problem.
 
     Returns
     -------
@@ -85,10 +71,8 @@ def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
 
     Parameters
     ----------
-    schedule : Schedule
-        Starts in ticks.
-    pool : Pool
-        A pool of the scheduled problem.
+    schedule, pool
+        The schedule, and a pool of its problem.
 
     Returns
     -------

@@ -149,24 +149,17 @@ class StrictModel(BaseModel):
 
     @classmethod
     def parse(cls, data: Any, source: str | None = None) -> Self:
-        """Validate a document.
+        """Validate a document; an `InputError` names the first offending field and its remedy.
 
         Parameters
         ----------
-        data : Any
-            The document as read from JSON.
-        source : str, optional
-            File it came from, for messages.
+        data, source : Any, str
+            The document as read from JSON, and the file it came from, for messages.
 
         Returns
         -------
         Self
             The validated model.
-
-        Raises
-        ------
-        InputError
-            Names `source`, the first offending field, and its remedy.
         """
         with _explained(cls, source):
             return cls.model_validate(data)
@@ -194,10 +187,8 @@ def did_you_mean(word: str, known: Iterable[str], listed: int = 20) -> str:
 
     Parameters
     ----------
-    word : str
-        The unknown name.
-    known : iterable of str
-        Known names; the first 2,000 count, which take 0.3 s to compare.
+    word, known : str, iterable of str
+        The unknown name, and known ones; the first 2,000 count, which take 0.3 s to compare.
     listed : int
         Most names in a list.
 
@@ -219,10 +210,8 @@ def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:
 
     Parameters
     ----------
-    at : tuple of int and str
-        Indices and fields from the value to the item.
-    message : str
-        Text that says which value was expected.
+    at, message : tuple of int and str, str
+        Indices and fields from the value to the item, and the expected value in words.
 
     Returns
     -------
@@ -251,10 +240,8 @@ def explain(
 
     Parameters
     ----------
-    error : ValidationError
-        The report.
-    model : type of BaseModel
-        The model that was validated.
+    error, model : ValidationError, type of BaseModel
+        The report, and the model that was validated.
     source : str, optional
         File the data came from.
 

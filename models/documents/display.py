@@ -70,10 +70,8 @@ def some_of(model: BaseModel, *names: str) -> Pairs:
 
     Parameters
     ----------
-    model : BaseModel
-        The model.
-    *names : str
-        Its fields.
+    model, *names : BaseModel, str
+        The model and its fields.
 
     Yields
     ------

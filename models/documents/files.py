@@ -193,10 +193,8 @@ def parse_json(text: str, source: str) -> Any:
 
     Parameters
     ----------
-    text : str
-        JSON.
-    source : str
-        Name of the text in errors.
+    text, source : str
+        JSON, and its name in errors.
 
     Returns
     -------
@@ -245,10 +243,8 @@ def write_text(path: str | Path, text: str) -> None:
 
     Parameters
     ----------
-    path : str or Path
-        The file.
-    text : str
-        Its content, written as UTF-8.
+    path, text : str or Path, str
+        The file and its content, written as UTF-8.
     """
     if str(path) == STANDARD_STREAM:
         sys.stdout.write(text)
@@ -264,10 +260,8 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
     Parameters
     ----------
-    path : str or Path
-        The file; an `InputError` says why it cannot be written.
-    data : bytes
-        Its content.
+    path, data : str or Path, bytes
+        The file and its content; an `InputError` says why it cannot be written.
     """
     try:
         target = destination(path)

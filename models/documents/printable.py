@@ -23,10 +23,8 @@ def printable(text: str, longest: int = LONGEST_PART) -> str:
 
     Parameters
     ----------
-    text : str
-        Any text.
-    longest : int
-        Characters of the result, which keeps the beginning and the end of a longer text.
+    text, longest : str, int
+        Any text, and the most characters of the result.
 
     Returns
     -------
@@ -44,15 +42,13 @@ def printable_lines(text: str, longest: int = LONGEST_LINE) -> str:
 
     Parameters
     ----------
-    text : str
-        Any text.
-    longest : int
-        Characters that are kept of each line.
+    text, longest : str, int
+        Any text, and the most characters that are kept of each line.
 
     Returns
     -------
     str
-        Printable ASCII and line ends.
+        Printable text and line ends.
     """
     if text.isprintable() and len(text) <= longest:
         return text

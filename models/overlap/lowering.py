@@ -18,21 +18,11 @@ BYTES = "live bytes"
 
 @dataclass(frozen=True, eq=False)
 class LoweredOverlap:
-    """A problem whose first n ops are the n nodes of the program, and the ops added to them.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    launch : dict of int to int
-        Launch op of each collective of a group with a cap, a point of the compute stream.
-    release : dict of int to int
-        Op that releases the bytes of a node with several last users.
-    """
+    """A problem whose first n ops are the n nodes of the program, and the ops added to them."""
 
     problem: Problem
-    launch: dict[int, int]
-    release: dict[int, int]
+    launch: dict[int, int]  # launch op of each collective of a group with a cap
+    release: dict[int, int]  # op that releases the bytes of a node with several last users
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
@@ -40,10 +30,8 @@ class LoweredOverlap:
 
         Parameters
         ----------
-        instance : OverlapInstance
-            The program.
-        problem : Problem
-            Its lowered problem.
+        instance, problem
+            The program and its problem.
 
         Returns
         -------

@@ -26,25 +26,6 @@ A_PROGRAM = "a program of kernels and collectives (kind overlap)"
 INDUCTOR = "PyTorch Inductor: torch/_inductor/comms.py"
 TWO_STREAM = "two-stream-"
 
-_PASS_SUMMARIES = {
-    "original": "the program as it is",
-    "sink-waits": "Inductor's sink_waits: each wait down to its first user",
-    "raise-comms": "Inductor's raise_comms: each collective up to its last dependency",
-    "reorder-compute": "Inductor's reorder_compute_for_overlap: kernels behind collectives",
-    "inductor-default": "reorder-compute, sink-waits, raise-comms",
-    "inductor-tests": "sink-waits, raise-comms, reorder-compute",
-    "inductor-list-sink": "Inductor's list scheduling, waits last",
-    "inductor-list-raise": "Inductor's list scheduling, collectives first",
-    "inductor-list-reorder": "Inductor's list scheduling, both, kernels behind collectives",
-}
-
-_RULE_SUMMARIES = {
-    "tail": "longest path below first",
-    "communication": "most communication on a path below first",
-    "next-collective": "what the earliest collective needs first",
-    "program": "program order first",
-}
-
 
 def _propose(make: Callable[[Request], list[int]], request: Request) -> Proposal:
     lowered = LoweredOverlap.of(request.instance, request.problem)
@@ -79,24 +60,24 @@ OVERLAP_HEURISTICS = (
     *(
         Heuristic(
             name + suffix,
-            _PASS_SUMMARIES[name] + note,
+            summary + note,
             partial(_propose, partial(_passed, name + suffix)),
             A_PROGRAM,
             source=OURS if name == "original" else INDUCTOR,
         )
         for suffix, note in (("", ""), (STABLE, "; ties by program order"))
-        for name in PASSES
+        for name, (summary, _) in PASSES.items()
         if (name, suffix) != ("original", STABLE)
     ),
     *(
         Heuristic(
             TWO_STREAM + name + suffix,
-            f"list scheduling on both streams, {_RULE_SUMMARIES[name]}{note}",
+            f"list scheduling on both streams, {summary}{note}",
             partial(_propose, partial(_listed, name + suffix)),
             A_PROGRAM,
         )
         for suffix, note in (("", ""), (FIT, "; kernels that fit behind a collective"))
-        for name in URGENCIES
+        for name, (summary, _) in URGENCIES.items()
     ),
     Heuristic(
         "latest-launch",
@@ -113,10 +94,8 @@ def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int])
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    problem : Problem
-        Its problem.
+    instance, problem
+        The program and its problem.
     order : list of int
         Place in the program of every node; an `InputError` says that one comes before what it
         needs.
@@ -142,22 +121,17 @@ def _run(instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]) -
 def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:
     """Turn a schedule into a program order and the schedule of that order.
 
+    A `HeuristicFailedError` says that no program order that was tried keeps the caps.
+
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    schedule : Schedule
-        A schedule of its problem.
+    instance, schedule
+        The program, and a schedule of its problem.
 
     Returns
     -------
     Proposal
         The order and its schedule.
-
-    Raises
-    ------
-    HeuristicFailedError
-        No program order that was tried keeps the caps.
     """
     found = realised(instance, LoweredOverlap.of(instance, schedule.problem), schedule)
     if found is None:

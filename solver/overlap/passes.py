@@ -237,18 +237,33 @@ class _Listing:
             time -= self.program.duration[self._emit(self.compute)]
 
 
-PASSES: dict[str, tuple[Pass, ...]] = {
-    "original": (),
-    "sink-waits": (sink_waits,),
-    "raise-comms": (raise_comms,),
-    "reorder-compute": (reorder_compute_for_overlap,),
-    "inductor-default": (reorder_compute_for_overlap, sink_waits, raise_comms),
-    "inductor-tests": (sink_waits, raise_comms, reorder_compute_for_overlap),
-    "inductor-list-sink": (list_sink,),
-    "inductor-list-raise": (list_raise,),
-    "inductor-list-reorder": (list_reorder,),
+PASSES: dict[str, tuple[str, tuple[Pass, ...]]] = {
+    "original": ("the program as it is", ()),
+    "sink-waits": ("Inductor's sink_waits: each wait down to its first user", (sink_waits,)),
+    "raise-comms": (
+        "Inductor's raise_comms: each collective up to its last dependency",
+        (raise_comms,),
+    ),
+    "reorder-compute": (
+        "Inductor's reorder_compute_for_overlap: kernels behind collectives",
+        (reorder_compute_for_overlap,),
+    ),
+    "inductor-default": (
+        "reorder-compute, sink-waits, raise-comms",
+        (reorder_compute_for_overlap, sink_waits, raise_comms),
+    ),
+    "inductor-tests": (
+        "sink-waits, raise-comms, reorder-compute",
+        (sink_waits, raise_comms, reorder_compute_for_overlap),
+    ),
+    "inductor-list-sink": ("Inductor's list scheduling, waits last", (list_sink,)),
+    "inductor-list-raise": ("Inductor's list scheduling, collectives first", (list_raise,)),
+    "inductor-list-reorder": (
+        "Inductor's list scheduling, both, kernels behind collectives",
+        (list_reorder,),
+    ),
 }
-"""Passes that run one after another, by the name of their heuristic."""
+"""Summary and passes, which run one after another, by the name of the heuristic."""
 
 
 def run_passes(instance: OverlapInstance, name: str) -> PassResult:
@@ -272,7 +287,7 @@ def run_passes(instance: OverlapInstance, name: str) -> PassResult:
     program = OverlapProgram.of(instance, by_name=not name.endswith(STABLE))
     order = list(range(program.size))
     completed: tuple[str, ...] = ()
-    for step in PASSES[name.removesuffix(STABLE)]:
+    for step in PASSES[name.removesuffix(STABLE)][1]:
         try:
             moved = step(program)
         except PassError as error:
@@ -289,17 +304,15 @@ def run_passes(instance: OverlapInstance, name: str) -> PassResult:
 
 
 def estimate(instance: OverlapInstance, order: Sequence[int]) -> tuple[Fraction, bool]:
-    """Estimate the run time of an order as Inductor's passes do.
+    """Estimate the run time of an order as Inductor's passes do, often far from the true time.
 
     Along the order every collective adds its time; a compute node adds its own only where no
-    collective came after the last wait. This is often far from the true time.
+    collective came after the last wait.
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        A valid order: places in the program.
+    instance, order
+        The program, and a valid order of its places.
 
     Returns
     -------

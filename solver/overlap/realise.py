@@ -35,10 +35,8 @@ def realised(
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    lowered : LoweredOverlap
-        Its problem.
+    instance, lowered
+        The program, n nodes, and its problem.
     schedule : Schedule
         A schedule of that problem.
 
@@ -63,10 +61,8 @@ def crowded_group(instance: OverlapInstance, timed: Replay) -> str | None:
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program and its caps.
-    timed : Replay
-        Replay of the order.
+    instance, timed
+        The program with its caps, and the replay of the order.
 
     Returns
     -------
@@ -216,10 +212,8 @@ def run_order(
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    lowered : LoweredOverlap
-        Its problem.
+    instance, lowered
+        The program, n nodes, and its problem.
     order : list of int
         A valid order: places in the program.
 

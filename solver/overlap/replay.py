@@ -111,10 +111,8 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        Places in the program.
+    instance, order
+        As in `replay`; `order` may hold anything.
 
     Returns
     -------
@@ -136,10 +134,8 @@ def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        Every node once.
+    instance, order
+        As in `replay`, but dependencies may come late.
 
     Returns
     -------
@@ -154,10 +150,9 @@ def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[
 
 
 def last_uses(instance: OverlapInstance) -> list[list[int]]:
-    """Return for every node the nodes whose ends its output must outlive.
+    """Return for every node the nodes whose ends its output must outlive: its users and itself.
 
-    These are its users and itself; a wait stands for the output of its collective, so users of the
-    wait count as the collective's. A wait has no output.
+    Users of a wait count as its collective's; a wait has no output.
     """
     users = users_of(instance.deps)
     return [

@@ -136,10 +136,8 @@ def check_order(
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    problem : Problem
-        Its lowered problem.
+    instance, problem
+        The program and its problem.
     given : pydantic model or dict
         The document; an `InputError` says that its order is no list of names of nodes.
     schedule : Schedule or None

@@ -38,12 +38,13 @@ def _by_place(program: OverlapProgram) -> list[tuple[int, ...]]:
     return [()] * program.size
 
 
-URGENCIES: dict[str, Urgency] = {
-    "tail": _by_tail,
-    "communication": _by_communication,
-    "next-collective": _by_next_collective,
-    "program": _by_place,
+URGENCIES: dict[str, tuple[str, Urgency]] = {
+    "tail": ("longest path below first", _by_tail),
+    "communication": ("most communication on a path below first", _by_communication),
+    "next-collective": ("what the earliest collective needs first", _by_next_collective),
+    "program": ("program order first", _by_place),
 }
+"""Summary and keys of each rule."""
 
 FIT = "-fit"
 """Suffix of the rules that prefer compute that fits behind a collective.
@@ -67,10 +68,8 @@ def list_overlap(
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The graph, its collective order and its caps.
-    durations : sequence of int
-        Length of each node in ticks.
+    instance, durations
+        As in `replay`; the caps and the order of collectives count.
     rule : str
         A name in `LIST_RULES`.
 
@@ -80,7 +79,7 @@ def list_overlap(
         Places in the program, in the new order.
     """
     program = OverlapProgram.of(instance, durations, chained=instance.collective_order == "frozen")
-    keys = URGENCIES[rule.removesuffix(FIT)](program)
+    keys = URGENCIES[rule.removesuffix(FIT)][1](program)
     by_rank = sorted(range(program.size), key=lambda node: (keys[node], node))
     return _OrderBuilder(instance, program, by_rank, fits=rule.endswith(FIT)).run()
 
@@ -236,12 +235,8 @@ def latest_safe_launch(
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The graph.
-    durations : sequence of int
-        Length of each node in ticks.
-    order : sequence of int
-        A valid order.
+    instance, durations, order
+        As in `replay`.
 
     Returns
     -------
@@ -252,11 +247,9 @@ def latest_safe_launch(
 
 
 class _Delaying:
-    """The new order, built from its end, and the longest path behind each of its nodes.
-
-    For every node, start in the replayed order + tail in the new one is at most the makespan: a new
-    launch is allowed only where it keeps this, and all other edges are those of the replayed order.
-    """
+    # The new order is built from its end. For every node, start in the replayed order + tail in the
+    # new one is at most the makespan: a new launch is allowed only where it keeps this, and all
+    # other edges are those of the replayed order.
 
     def __init__(
         self, instance: OverlapInstance, durations: Sequence[int], order: Sequence[int]
