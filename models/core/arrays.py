@@ -164,14 +164,10 @@ def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> No
 
     Parameters
     ----------
-    name : str
-        Name of the argument in the error.
-    values : number[...]
-        Values of the argument.
-    bad : bool[...]
-        Marks the values to refuse; shape of `values`.
-    expected : str
-        Description of a valid value.
+    name, expected : str
+        Name of the argument, and a valid value in words.
+    values, bad : number[...], bool[...]
+        Values of the argument, and the marks of those to refuse.
     """
     if np.any(bad):
         place = np.unravel_index(np.argmax(bad), bad.shape)

@@ -60,10 +60,9 @@ def refuted(
 
     Parameters
     ----------
-    data : mapping
-        The document; fields that it leaves out or null claim nothing.
-    actual : mapping
-        Computed figures by field: numbers, texts, lists and mappings of them, or None.
+    data, actual : mapping
+        The document, of which missing and null fields claim nothing; and the computed figures by
+        field: numbers, texts, lists and mappings of them, or None.
     slack : Fraction
         By how much a number may be off, in its own unit; relative beyond a million.
     owner, unit : str
@@ -121,14 +120,11 @@ def contradictions(
 
     Parameters
     ----------
-    data : mapping
-        The document; an `InputError` names a value, bound or gap that is no finite number.
-    value : Fraction or None
-        Value of the objective, None where it is not known.
-    slack, share : Fraction
+    data, value : mapping, Fraction or None
+        The document and the value of the objective, None where it is not known; an `InputError`
+        names a value, bound or gap that is no finite number.
+    slack, share, unit : Fraction, Fraction, str
         By how much the bound, in `unit`, and the gap may be off.
-    unit : str
-        Unit of value and bound.
 
     Yields
     ------

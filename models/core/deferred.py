@@ -25,9 +25,7 @@ class Deferred(Sequence[Item], Generic[Item]):
     """
 
     def __init__(
-        self,
-        make: Callable[[], Any],
-        written: Callable[[], list[Any]] | None = None,
+        self, make: Callable[[], Any], written: Callable[[], list[Any]] | None = None
     ) -> None:
         self._make = make
         self._written = written

@@ -79,24 +79,17 @@ def parse_given(
 
 
 def load_schedule(path: str | Path, problem: Problem) -> Schedule:
-    """Read a schedule file that must be complete and consistent.
+    """Read a schedule file; an `InputError` says why it is not complete and consistent.
 
     Parameters
     ----------
-    path : str or Path
-        File to read; ``-`` is standard input.
-    problem : Problem
-        The problem that the file schedules, n ops.
+    path, problem : str or Path, Problem
+        File to read (``-`` is standard input), and the problem that it schedules, n ops.
 
     Returns
     -------
     Schedule
         The start of each op in ticks; run the checker for the rules of the problem.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is incomplete, or contradicts itself or the problem.
     """
     source = source_name(path)
     schedule, violations = parse_given(read_json(path), problem, source)

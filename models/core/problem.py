@@ -42,30 +42,16 @@ ScheduleObjective = Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """A memory pool: ops acquire amounts at their start and release amounts at their end.
+    """A memory pool: ops acquire amounts at their start and release amounts at their end."""
 
-    Parameters
-    ----------
-    name : str
-        Name shown to users, e.g. ``device 0``.
-    capacity, initial : Fraction
-        Capacity and the amount in use before any op (static bytes), exact.
-    amounts : tuple of Fraction
-        Distinct amounts, exact.
-    acquire_op, acquire_amount : int64[a]
-        Op and index into `amounts` of every acquire.
-    release_op, release_amount : int64[r]
-        Op and index into `amounts` of every release.
-    """
-
-    name: str
-    capacity: Fraction
-    initial: Fraction
-    amounts: tuple[Fraction, ...]
-    acquire_op: IntArray
-    acquire_amount: IntArray
-    release_op: IntArray
-    release_amount: IntArray
+    name: str  # shown to users, e.g. ``device 0``
+    capacity: Fraction  # exact, as all amounts
+    initial: Fraction  # in use before any op (static bytes)
+    amounts: tuple[Fraction, ...]  # distinct
+    acquire_op: IntArray  # int64[a], op of every acquire
+    acquire_amount: IntArray  # int64[a], index into `amounts`
+    release_op: IntArray  # int64[r], op of every release
+    release_amount: IntArray  # int64[r], index into `amounts`
 
     @classmethod
     def of(

@@ -202,6 +202,8 @@ class HasSchedule(ShownInNotebooks, HasOps):
     def gantt(self, instance: Any = None, *, title: str | None = None, inches: float = 7.0) -> Any:
         """Return the chart of the schedule, with memory below it, as a figure.
 
+        An `InputError` says that there is no schedule, or that matplotlib is not installed.
+
         Parameters
         ----------
         instance : Instance, optional
@@ -215,11 +217,6 @@ class HasSchedule(ShownInNotebooks, HasOps):
         -------
         matplotlib.figure.Figure
             The figure; ``figure.savefig("schedule.pdf")`` writes it.
-
-        Raises
-        ------
-        InputError
-            There is no schedule, or matplotlib is not installed.
         """
         return display("gantt", self, instance, title=title, inches=inches)
 
@@ -263,22 +260,10 @@ class BoundEntry(Reported):
 class Bottleneck(Reported):
     """The strongest analytic bound of a result, in words and figures; times in the result's unit.
 
-    Parameters
-    ----------
-    rule : str
-        Name of the bound.
-    about : str, optional
-        The resource whose ops prove it, where it is one.
-    value : int or float
-        The bound.
-    work : int or float, optional
-        Time for which that resource is busy.
-    without_memory : int or float, optional
-        The strongest bound that counts no memory, where memory makes this one.
-    raised_by : str, optional
-        A stronger proof than this rule, such as ``cp-sat``.
-    why, lowered_by : str
-        What keeps schedules from being shorter, and what would let them be.
+    `rule` names the bound, `about` the resource whose ops prove it, `work` the time for which that
+    is busy. `without_memory` is the strongest bound that counts no memory, where memory makes this
+    one; `raised_by` a stronger proof, such as ``cp-sat``. `why` says what keeps schedules from
+    being shorter, `lowered_by` what would let them be.
     """
 
     rule: str

@@ -51,22 +51,18 @@ def read_text(path: str | Path) -> str:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Open an input for reading; an `OSError` of the reader becomes an `InputError`.
+    """Open an input for reading; an `InputError` says why it cannot be opened or read.
 
     Parameters
     ----------
     path : str or Path
-        A file, or a pipe that somebody writes to, such as ``/dev/stdin`` or ``<(...)``.
+        A file, or a pipe that somebody writes to, such as ``/dev/stdin`` or ``<(...)``; no
+        directory and no device.
 
     Yields
     ------
     BinaryIO
         Its bytes.
-
-    Raises
-    ------
-    InputError
-        It is missing, a directory, a pipe without a writer or a device, or cannot be read.
     """
     source = source_name(path)
     try:
@@ -191,6 +187,9 @@ def _integer(text: str) -> int | Decimal:
 def parse_json(text: str, source: str) -> Any:
     """Parse JSON, decimals kept exactly as written.
 
+    An `InputError` says that it is no JSON (with line and column), that a field is there twice, or
+    that a text has half a character.
+
     Parameters
     ----------
     text, source : str
@@ -200,11 +199,6 @@ def parse_json(text: str, source: str) -> Any:
     -------
     object
         Dicts, lists, texts, bools, None, and numbers as int or Decimal.
-
-    Raises
-    ------
-    InputError
-        Not JSON (with line and column), a field that is there twice, or half a character.
     """
     try:
         data = json.loads(

@@ -56,34 +56,15 @@ def _cap(value: Any) -> Any:
 
 
 class OverlapNode(StrictModel):
-    """One node of the program.
-
-    Parameters
-    ----------
-    name : str
-        Unique name.
-    kind : {"compute", "comm", "wait"}
-        Kernel on the compute stream, collective on the stream of its group, or wait.
-    duration : number
-        Duration; 0 for a wait.
-    deps : list of str
-        Names of earlier nodes that it directly depends on. A wait names exactly one collective.
-    group : str, optional
-        Process group of a collective; collectives of one group run one at a time.
-    bytes : number
-        Size of its output, held from its start to the end of the last use; 0 for a wait, which
-        stands for the output of its collective.
-    collective : str, optional
-        Type of a collective, e.g. ``all_gather``; for display.
-    """
+    """One node of the program."""
 
     name: Annotated[str, Field(min_length=1, max_length=500)]
     kind: NodeKind
-    duration: Number = Field(default=0, validate_default=True)
-    deps: tuple[str, ...] = ()
-    group: Annotated[str, BeforeValidator(_group)] | None = None
-    bytes: Number = Field(default=0, validate_default=True)
-    collective: str | None = None
+    duration: Number = Field(default=0, validate_default=True)  # 0 for a wait
+    deps: tuple[str, ...] = ()  # earlier nodes; those of a wait name exactly one collective
+    group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
+    bytes: Number = Field(default=0, validate_default=True)  # of its output; 0 for a wait
+    collective: str | None = None  # e.g. ``all_gather``; for display
 
 
 def _fault(index: int, key: str, message: str) -> InputError:

@@ -23,17 +23,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 
-@dataclass(frozen=True)
-class IdleFreeParams:
-    """Limits of the search for a schedule without needless idle time."""
-
-    seconds: float = 10.0  # any schedule found will do: most are found in 0.1 s
-    units: float = 5.0  # of deterministic time; most take 0.01
-
-
-def idle_free_schedule(
-    schedule: Schedule, limits: SearchLimits, params: IdleFreeParams | None = None
-) -> Schedule | None:
+def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
     """Start all ops as early as the rules allow together, keeping the makespan.
 
     A program runs every node as soon as its streams and data allow; only waits and launches hold
@@ -41,19 +31,14 @@ def idle_free_schedule(
 
     Parameters
     ----------
-    schedule : Schedule
-        A schedule of n ops.
-    limits : SearchLimits
-        Time that is left.
-    params : IdleFreeParams, optional
-        Limits of this search.
+    schedule, limits
+        A schedule of n ops, and the time that is left.
 
     Returns
     -------
     Schedule or None
         A schedule no longer than the one given; None where none is found in time.
     """
-    params = params or IdleFreeParams()
     problem = schedule.problem
     latest = schedule.makespan - problem.duration
     windows = {op: np.array([[0, last]], dtype=np.int64) for op, last in enumerate(latest.tolist())}
@@ -63,14 +48,12 @@ def idle_free_schedule(
         weight=np.ones(problem.num_ops, dtype=np.int64),
         windows=windows,
     )
-    within = replace(
-        limits,
-        seconds=min(params.seconds, math.inf if limits.seconds is None else limits.seconds),
-        deterministic=min(
-            params.units, math.inf if limits.deterministic is None else limits.deterministic
-        ),
-        gap=0.0,
+    # Most searches take 0.1 s and 0.01 units; one that takes longer may end, as any schedule found
+    # will do: the replay of its program order decides.
+    seconds, units = (
+        math.inf if left is None else left for left in (limits.seconds, limits.deterministic)
     )
+    within = replace(limits, seconds=min(10.0, seconds), deterministic=min(5.0, units), gap=0.0)
     outcome = solve(
         ImpliedOrder(early), lower=0, incumbent=Schedule(early, schedule.start), limits=within
     )
@@ -93,12 +76,10 @@ def least_bytes(
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        A valid order that takes `makespan` ticks.
+    instance, order
+        The program, and a valid order of it.
     makespan : int
-        Most ticks that the order may take.
+        Ticks that the order takes, and may take.
     limits : SearchLimits
         Time for all searches together.
 

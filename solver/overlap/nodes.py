@@ -9,6 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
+import numpy as np
+
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 
@@ -36,10 +38,9 @@ class OverlapProgram:
 
         Parameters
         ----------
-        instance : OverlapInstance
-            The instance.
-        durations : sequence of int, optional
-            Length of each node; by default exact, in a unit that makes all of them whole.
+        instance, durations
+            The instance and the length of each node; by default exact, in a unit that makes them
+            whole.
         by_name : bool
             Break ties by the string order of names, else by program order.
         chained : bool
@@ -65,12 +66,12 @@ class OverlapProgram:
             deps=deps,
             users=users_of(deps),
             comms=instance.of_kind(NodeKind.COMM),
-            rank=inverse_permutation(by_rank),
+            rank=np.argsort(by_rank).tolist(),
         )
 
     def permuted(self, order: list[int]) -> Self:
         """Return the same program with its nodes renumbered as they come in `order`."""
-        place = inverse_permutation(order)
+        place: list[int] = np.argsort(order).tolist()
         return type(self)(
             kind=[self.kind[node] for node in order],
             duration=[self.duration[node] for node in order],
@@ -115,14 +116,6 @@ def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
         for dep in own:
             users[dep].append(node)
     return users
-
-
-def inverse_permutation(order: Sequence[int]) -> list[int]:
-    """Return the place of every node in `order`, a permutation."""
-    place = [0] * len(order)
-    for position, node in enumerate(order):
-        place[node] = position
-    return place
 
 
 def as_integers(amounts: Iterable[Decimal]) -> tuple[list[int], int]:

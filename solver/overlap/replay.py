@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.nodes import as_integers, inverse_permutation, users_of
+from ppsolve.solver.overlap.nodes import as_integers, users_of
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[
     (int, int) or None
         The node and that dependency; None if the order is valid.
     """
-    place = inverse_permutation(order)
+    place: list[int] = np.argsort(order).tolist()
     late = (
         (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
     )
