@@ -171,9 +171,9 @@ def index_page() -> str:
     """Return the list of all heuristics, in Markdown."""
     lines = [
         "# Catalogue",
-        "All heuristics that `ppsolve heuristics` lists, each with its schedule of a small instance "
-        "and the best one. *Over best* holds for that instance only; [gaps found](../gaps.md) "
-        "measures heuristics on many instances.",
+        "All heuristics that `ppsolve heuristics` lists, each with its schedule of a small "
+        "instance and the best one. *Over best* holds for that instance only; "
+        "[gaps found](../gaps.md) measures heuristics on many instances.",
     ]
     for made_for, group in groupby(all_heuristics().values(), key=lambda one: one.made_for):
         rows = [_row(heuristic) for heuristic in group]

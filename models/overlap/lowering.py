@@ -105,26 +105,32 @@ class _OverlapLowering:
         return self.builder.build()
 
     def _add_nodes(self) -> None:
-        placed = self._placed_waits()
-        for index, node in enumerate(self.instance.nodes):
-            resource = FREE
-            if node.kind is NodeKind.COMPUTE:
-                resource = self.compute
-            elif node.kind is NodeKind.COMM:
-                resource = self.streams[self.instance.group_of(index)]
-            elif index in placed:
-                resource = self.compute
+        nodes, placed = self.instance.nodes, self._placed_waits()
+        resources = []
+        for index, node in enumerate(nodes):
+            if node.kind is NodeKind.COMM:
+                resources.append(self.streams[self.instance.group_of(index)])
+            else:
+                is_held = node.kind is NodeKind.COMPUTE or index in placed
+                resources.append(self.compute if is_held else FREE)
+            if index in placed or (node.duration == 0 and node.kind is not NodeKind.WAIT):
                 self.points.append(index)
-            if node.duration == 0 and node.kind is not NodeKind.WAIT:
-                self.points.append(index)
-            ticks = self.scale.ticks(Fraction(node.duration))
-            self._op(node.kind.value, node.name, resource, ticks)
+        kinds = [self.builder.kind_number(node.kind.value) for node in nodes]
+        ticks = [self.scale.ticks(Fraction(node.duration)) for node in nodes]
+        self.builder.add_ops(
+            np.array(kinds, dtype=np.int64),
+            np.array(ticks, dtype=np.int64),
+            np.array(resources, dtype=np.int64)[:, None],
+            OpLabels(device=0),
+        )
+        self.names.update(enumerate(node.name for node in nodes))
 
-    def _op(self, kind: str, name: str, resource: int, duration: int = 0) -> int:
-        labels = OpLabels(device=0)
-        ops = self.builder.add_ops(kind, np.array([duration]), np.array([[resource]]), labels)
-        self.names[int(ops[0])] = name
-        return int(ops[0])
+    def _add_point(self, kind: str, node: int, resource: int) -> int:
+        """Add an op of no length that is named for a node."""
+        duration, resources = np.zeros(1, dtype=np.int64), np.array([[resource]])
+        op = int(self.builder.add_ops(kind, duration, resources, OpLabels(device=0))[0])
+        self.names[op] = f"{kind}:{self.instance.nodes[node].name}"
+        return op
 
     def _placed_waits(self) -> set[int]:
         """Return the waits that are points: their place matters to a collective or a cap."""
@@ -169,8 +175,7 @@ class _OverlapLowering:
         in the order of their collectives. A collective may be launched while one that it needs
         runs: the stream waits for that.
         """
-        name = f"{LAUNCH_KIND}:{self.instance.nodes[collective].name}"
-        op = self._op(LAUNCH_KIND, name, self.compute)
+        op = self._add_point(LAUNCH_KIND, collective, self.compute)
         self.points.append(op)
         self.launch[collective] = op
         self.builder.add_precedences(op, collective)
@@ -197,7 +202,7 @@ class _OverlapLowering:
             return index
         if len(users) == 1:
             return users[0]
-        op = self._op(RELEASE_KIND, f"{RELEASE_KIND}:{self.instance.nodes[index].name}", FREE)
+        op = self._add_point(RELEASE_KIND, index, FREE)
         self.builder.add_precedences(np.array(users), op)
         return op
 
