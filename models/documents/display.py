@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from importlib import import_module
-from typing import Any, Literal
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, Literal
 
 from ppsolve.models.documents.printable import printable
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # the package registers displays before pydantic is loaded
 
 Way = Literal["html", "gantt", "frame"]
 
