@@ -41,7 +41,7 @@ def find_cycle(before: IntArray, after: IntArray) -> list[int]:
     Returns
     -------
     list of int
-        Its nodes, each before the next and the last before the first; empty if there is none.
+        Its nodes from the smallest on, each before the next; empty if there is none.
     """
     graph: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     for first, second in zip(before.tolist(), after.tolist(), strict=True):
@@ -49,6 +49,7 @@ def find_cycle(before: IntArray, after: IntArray) -> list[int]:
     try:
         graph.prepare()
     except graphlib.CycleError as error:
-        cycle: list[int] = error.args[1]
-        return cycle[:-1]
+        cycle: list[int] = error.args[1][:-1]
+        first = cycle.index(min(cycle))
+        return cycle[first:] + cycle[:first]
     return []
