@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ppsolve import InputError
 from ppsolve.models.documents.base import StrictModel
-from ppsolve.models.documents.text import write_instances
+from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.text import instance_text
 from ppsolve.models.plan.request import REQUEST_SUFFIX
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +61,10 @@ def write_set(files: Mapping[str, StrictModel], directory: Path) -> None:
     InputError
         A file cannot be written.
     """
-    write_instances(files, directory)
+    for name, instance in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, instance_text(instance))
     print(f"{len(files)} files written below {directory}")
 
 

@@ -15,6 +15,7 @@ from ppsolve.models.core.problem import (
     FREE,
     IntArray,
     Objective,
+    OpLabels,
     Pool,
     Problem,
     ProblemBuilder,
@@ -95,7 +96,7 @@ class GraphInstance(Instance):
 
     def _check_acyclic(self) -> None:
         before, after = self.edges()
-        names = [self.ops[node].id for node in find_cycle(len(self.ops), before, after)]
+        names = [self.ops[node].id for node in find_cycle(before, after)]
         if names:
             raise InputError(
                 f"expected no cycle, found {' -> '.join([*names, names[0]])}", field="precedences"
@@ -132,17 +133,12 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     instance : GraphInstance
         The graph, n ops.
     exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
+        Raise an `InputError` for times without a common tick instead of rounding them up.
 
     Returns
     -------
     Problem
         The n ops, with every resource as a span resource.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick within the limit and `exact` is true.
     """
     times = [Fraction(op.duration) for op in instance.ops]
     times += [Fraction(op.release) for op in instance.ops]
@@ -153,7 +149,7 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     def ticks(values: Iterable[Number]) -> IntArray:
         return np.array([scale.ticks(Fraction(value)) for value in values], dtype=np.int64)
 
-    builder = ProblemBuilder()
+    builder = ProblemBuilder(instance.name, scale, instance.objective)
     number = {name: builder.add_resource(name) for name in instance.resources}
     width = max(1, *(len(op.resources) for op in instance.ops))
     table = np.full((len(instance.ops), width), FREE, dtype=np.int64)
@@ -164,56 +160,27 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
         "op",
         ticks(op.duration for op in instance.ops),
         table,
-        device=table[:, 0],
+        OpLabels(device=table[:, 0]),
         release=ticks(op.release for op in instance.ops),
         pinned=np.array(pinned, dtype=np.int64),
     )
     before, after = instance.edges()
     builder.add_precedences(before, after, ticks(edge.lag for edge in instance.precedences))
-    return builder.build(
-        name=instance.name,
-        scale=scale,
-        objective=instance.objective,
-        span_resources=list(number.values()),
-        pools=_pools(instance),
-        explicit_names={index: op.id for index, op in enumerate(instance.ops)},
+    builder.span_resources = list(number.values())
+    builder.pools = [_pool(instance, pool) for pool in instance.pools]
+    builder.explicit_names = {index: op.id for index, op in enumerate(instance.ops)}
+    return builder.build()
+
+
+def _pool(instance: GraphInstance, pool: GraphPool) -> Pool:
+    def events(amounts: Iterable[dict[str, Number]]) -> list[tuple[int, Fraction]]:
+        found = ((op, amount.get(pool.name)) for op, amount in enumerate(amounts))
+        return [(op, Fraction(amount)) for op, amount in found if amount]
+
+    return Pool.of(
+        pool.name,
+        Fraction(pool.capacity),
+        events(op.acquire for op in instance.ops),
+        events(op.release_at_end for op in instance.ops),
+        Fraction(pool.initial),
     )
-
-
-def _pools(instance: GraphInstance) -> list[Pool]:
-    tables = {pool.name: _PoolTable() for pool in instance.pools}
-    for number, op in enumerate(instance.ops):
-        for name, amount in op.acquire.items():
-            tables[name].add(tables[name].acquires, number, Fraction(amount))
-        for name, amount in op.release_at_end.items():
-            tables[name].add(tables[name].releases, number, Fraction(amount))
-    return [tables[pool.name].pool(pool) for pool in instance.pools]
-
-
-class _PoolTable:
-    """Acquires and releases of one pool: (op, index of the amount)."""
-
-    def __init__(self) -> None:
-        self.amounts: dict[Fraction, int] = {}
-        self.acquires: list[tuple[int, int]] = []
-        self.releases: list[tuple[int, int]] = []
-
-    def add(self, events: list[tuple[int, int]], op: int, amount: Fraction) -> None:
-        if amount:
-            events.append((op, self.amounts.setdefault(amount, len(self.amounts))))
-
-    def pool(self, declared: GraphPool) -> Pool:
-        acquires, releases = (
-            np.array(events, dtype=np.int64).reshape(-1, 2).T
-            for events in (self.acquires, self.releases)
-        )
-        return Pool(
-            name=declared.name,
-            capacity=Fraction(declared.capacity),
-            initial=Fraction(declared.initial),
-            amounts=tuple(self.amounts),
-            acquire_op=acquires[0],
-            acquire_amount=acquires[1],
-            release_op=releases[0],
-            release_amount=releases[1],
-        )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsolve.models.documents.base import StrictModel
-from ppsolve.models.documents.display import ShownInNotebooks
-from ppsolve.models.documents.short import Pairs, counts_of
+from ppsolve.models.documents.display import Pairs, ShownInNotebooks, counts_of
 
 
 class Instance(ShownInNotebooks, StrictModel):

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ppsolve
-from ppsolve.models.core.problem import Objective, Problem, ProblemBuilder
+from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number
 from ppsolve.models.instances import Instance
@@ -39,18 +39,17 @@ def lower(instance: FlowShop, *, exact: bool = False) -> Problem:
     times = np.array([[Fraction(time) for time in job] for job in instance.times]).T
     scale = TimeScale.fit(times.ravel(), instance.time_unit, exact=exact)
     machine, job = np.indices(times.shape)
-    builder = ProblemBuilder()
+    builder = ProblemBuilder(instance.name, scale)
     resources = np.array([builder.add_resource(f"machine {m}") for m in range(len(times))])
     ops = builder.add_ops(
         "J",
         np.vectorize(scale.ticks)(times),
         resources[:, None, None],
-        **{"stage": machine, "device": machine, "microbatch": job},
+        OpLabels(stage=machine, device=machine, microbatch=job),
     )
     builder.add_precedences(ops[:-1], ops[1:])
-    return builder.build(
-        name=instance.name, scale=scale, objective=Objective.MAKESPAN, span_resources=resources
-    )
+    builder.span_resources = resources
+    return builder.build()
 
 
 def johnson(request: Request) -> Proposal:

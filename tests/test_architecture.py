@@ -62,7 +62,6 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.periodic.cycle",
     "ppsolve.solver.kfac.exact",
     "ppsolve.solver.overlap.least_bytes",
-    "ppsolve.solver.overlap.idle_free",
     "ppsolve.solver.plan.split_cpsat",
 )
 """Importing these loads OR-tools, so all others import them inside functions only."""

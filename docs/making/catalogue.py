@@ -1,4 +1,4 @@
-"""A page for each heuristic: its rule, its source, and a schedule of it beside the best one.
+"""A page for each heuristic: its rule, its source, and its schedule above the best one.
 
 The site makes these pages when it is built, so that they are those of the program.
 """
@@ -171,9 +171,9 @@ def index_page() -> str:
     """Return the list of all heuristics, in Markdown."""
     lines = [
         "# Catalogue",
-        "Every heuristic that `ppsolve heuristics` lists, each with a schedule on a small instance "
-        "beside the best one. *Over best* is of that instance and says little of others: "
-        "[gaps found](../gaps.md) has measured ones.",
+        "All heuristics that `ppsolve heuristics` lists, each with its schedule of a small "
+        "instance and the best one. *Over best* holds for that instance only; "
+        "[gaps found](../gaps.md) measures heuristics on many instances.",
     ]
     for made_for, group in groupby(all_heuristics().values(), key=lambda one: one.made_for):
         rows = [_row(heuristic) for heuristic in group]

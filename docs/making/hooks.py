@@ -1,4 +1,4 @@
-"""What the site has beside the pages of `docs/`: other pages of the repository, the catalogue."""
+"""Add other pages of the repository and the catalogue to the site."""
 
 from __future__ import annotations
 

@@ -36,16 +36,16 @@ def as_array(
 ) -> Floats:
     """Check numbers of any shape and return them as doubles.
 
+    An `InputError` names the argument, the place of the first refused value and the valid range.
+
     Parameters
     ----------
     name : str
         Name of the argument in errors.
     value : array_like
         Numbers; text, truth values and null are refused.
-    above, least : float
-        Every number must be > `above` where that is not None, else >= `least`.
-    most : float
-        Every number must be <= `most`.
+    above, least, most : float
+        Numbers must be > `above` where that is not None, else >= `least`; and <= `most`.
     whole : bool
         Refuse numbers with a fraction.
 
@@ -53,11 +53,6 @@ def as_array(
     -------
     float64[...]
         The numbers in the shape of `value`.
-
-    Raises
-    ------
-    InputError
-        Names the argument, the place of the first value that is refused, and the valid range.
     """
     doubles = _doubles(name, value)
     too_high = doubles > most
@@ -92,7 +87,6 @@ def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
 
 
 def _nearest(number: Any) -> float:
-    """Return the nearest double; infinity for a number that is larger than every double."""
     try:
         return float(number)
     except OverflowError:
@@ -107,22 +101,17 @@ def as_number(
     least: float = 0.0,
     most: float = LARGEST,
 ) -> float:
-    """Check one number and return it as a float.
+    """Check one number, which has no axes, and return it as a float.
 
     Parameters
     ----------
     name, value, above, least, most
-        As in `as_array`; `value` has no axes.
+        As in `as_array`.
 
     Returns
     -------
     float
         The number.
-
-    Raises
-    ------
-    InputError
-        `value` is not one number within the bounds.
     """
     array = as_array(name, value, above=above, least=least, most=most)
     if array.ndim:
@@ -135,28 +124,22 @@ def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
 
     Parameters
     ----------
-    name : str
-        Name of the argument in errors.
-    value : array_like
-        Whole numbers.
-    least : int
-        Smallest number allowed.
+    name, value, least
+        As in `as_array`.
 
     Returns
     -------
     int64[...]
         The numbers in the shape of `value`.
-
-    Raises
-    ------
-    InputError
-        Names the argument, and the place of the first value that is refused.
     """
     return as_array(name, value, least=least, whole=True).astype(np.int64)
 
 
 def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray, IntArray]:
     """Check numbers of nodes and replicas and broadcast them together.
+
+    An `InputError` names the argument and the place of a number out of range, or shapes that do not
+    broadcast.
 
     Parameters
     ----------
@@ -167,12 +150,6 @@ def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray,
     -------
     nodes, replicas : int64[...]
         Both in their common shape.
-
-    Raises
-    ------
-    InputError
-        Names the argument and the place: a number out of range, shapes that do not broadcast, or
-        more nodes than replicas.
     """
     nodes, replicas = broadcast(
         num_nodes=whole_numbers("num_nodes", num_nodes),
@@ -183,23 +160,14 @@ def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray,
 
 
 def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> None:
-    """Raise an error about the first bad value, if there is one.
+    """Raise an `InputError` about the first bad value, if there is one.
 
     Parameters
     ----------
-    name : str
-        Name of the argument in the error.
-    values : number[...]
-        Values of the argument.
-    bad : bool[...]
-        Marks the values to refuse; shape of `values`.
-    expected : str
-        Description of a valid value.
-
-    Raises
-    ------
-    InputError
-        Names the argument, the place, the valid values and the value found.
+    name, expected : str
+        Name of the argument, and a valid value in words.
+    values, bad : number[...], bool[...]
+        Values of the argument, and the marks of those to refuse.
     """
     if np.any(bad):
         place = np.unravel_index(np.argmax(bad), bad.shape)
@@ -213,10 +181,7 @@ def _path(name: str, place: tuple[Any, ...]) -> str:
 def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """Return arrays in their common shape, as read-only views.
 
-    Raises
-    ------
-    InputError
-        The shapes do not broadcast; names the arguments and their shapes.
+    An `InputError` names arguments whose shapes do not broadcast.
     """
     try:
         return tuple(np.broadcast_arrays(*arrays.values()))

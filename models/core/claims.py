@@ -1,4 +1,4 @@
-"""What a document says of a schedule beside its ops, held against the schedule itself."""
+"""Claims of a document about its schedule, checked against the schedule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.core.result import HeuristicStatus, Status, reported_bubble
+from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe
@@ -26,24 +26,17 @@ WITHOUT_SCHEDULE = (
 
 
 def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
-    """Return a number of a document exactly, None where it is left out.
+    """Return a number of a document exactly; an `InputError` says that it is none.
 
     Parameters
     ----------
-    data : mapping
-        The document.
-    field : str
-        The field.
+    data, field
+        The document and its field.
 
     Returns
     -------
     Fraction or None
-        In the unit of the field.
-
-    Raises
-    ------
-    InputError
-        It is there and no finite number.
+        In the unit of the field; None where it is left out.
     """
     if data.get(field) is None:
         return None
@@ -61,14 +54,15 @@ def refuted(
     owner: str = "the schedule",
     unit: str = "",
 ) -> Iterator[Violation]:
-    """Compare every figure that a document gives with what was computed again.
+    """Compare every figure that a document gives with the computed one.
+
+    An `InputError` says that a number is expected and something else is given.
 
     Parameters
     ----------
-    data : mapping
-        The document; fields that it leaves out or null claim nothing.
-    actual : mapping
-        Figures by field: numbers, texts, lists and mappings of them, or None.
+    data, actual : mapping
+        The document, of which missing and null fields claim nothing; and the computed figures by
+        field: numbers, texts, lists and mappings of them, or None.
     slack : Fraction
         By how much a number may be off, in its own unit; relative beyond a million.
     owner, unit : str
@@ -78,11 +72,6 @@ def refuted(
     ------
     Violation
         One of the rule ``objective`` for each field that differs.
-
-    Raises
-    ------
-    InputError
-        A number is expected, and something else is given.
     """
     for field, found in actual.items():
         if data.get(field) is None:
@@ -94,21 +83,19 @@ def refuted(
 
 
 def agrees(given: Any, found: Any, slack: Fraction) -> bool:
-    """Whether a value of a document is what was computed.
+    """Return True if a value of a document equals the computed one.
 
     Parameters
     ----------
-    given : object
-        Parsed JSON.
-    found : object
-        A number, a text, None, or lists and mappings of them.
+    given, found : object
+        Parsed JSON; and a number, a text, None, or lists and mappings of them.
     slack : Fraction
         As in `refuted`; 0 compares exactly.
 
     Returns
     -------
     bool
-        False also where `given` is no number and should be one.
+        False also where `given` should be a number and is none.
     """
     if isinstance(found, list | tuple):
         return (
@@ -129,28 +116,20 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
 def contradictions(
     data: Mapping[str, Any], value: Fraction | None, *, slack: Fraction, share: Fraction, unit: str
 ) -> Iterator[Violation]:
-    """Report a status, a bound, a gap and heuristics that do not go with the value.
+    """Report a status, bound, gap or heuristics that contradict the value.
 
     Parameters
     ----------
-    data : mapping
-        The document.
-    value : Fraction or None
-        Value of the objective, None where it is not known.
-    slack, share : Fraction
+    data, value : mapping, Fraction or None
+        The document and the value of the objective, None where it is not known; an `InputError`
+        names a value, bound or gap that is no finite number.
+    slack, share, unit : Fraction, Fraction, str
         By how much the bound, in `unit`, and the gap may be off.
-    unit : str
-        Unit of value and bound.
 
     Yields
     ------
     Violation
         Of the rule ``objective``.
-
-    Raises
-    ------
-    InputError
-        A value, bound or gap is no finite number.
     """
     yield from _status_claims(data)
     yield from _heuristic_claims(data, slack, share, unit)
@@ -175,10 +154,8 @@ def measured(
 
     Parameters
     ----------
-    data : mapping
-        The document; fields that it leaves out or null claim nothing.
-    schedule : Schedule
-        The schedule in it.
+    data, schedule
+        The document, as in `refuted`, and its schedule.
     share : Fraction
         By how much ratios and, relative beyond a million, amounts may be off.
 
@@ -186,17 +163,12 @@ def measured(
     ------
     Violation
         Of the rule ``objective``.
-
-    Raises
-    ------
-    InputError
-        A number is expected, and something else is given.
     """
     peaks = data.get("peak_memory")
     if all(data.get(field) is None for field in MEASURED):
         return
     metrics = measure(schedule)
-    ratio = reported_bubble(metrics, schedule.problem.objective)
+    ratio = metrics.bubble_of(schedule.problem.objective)
     actual = {"bubble_ratio": ratio, "bubble_over_compute": metrics.bubble_over_compute}
     yield from refuted(data, actual, slack=share)
     if peaks is None:
@@ -218,7 +190,6 @@ def _of_pool(name: str) -> str:
 
 
 def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:
-    """Yield a status that is none, or one that has no schedule beside a schedule."""
     status = data.get("status")
     if status is None:
         return
@@ -231,7 +202,6 @@ def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:
 def _heuristic_claims(
     data: Mapping[str, Any], slack: Fraction, share: Fraction, unit: str
 ) -> Iterator[Violation]:
-    """Yield feasible heuristics that are better than the best, or whose gap is another one."""
     entries, value = data.get("heuristics"), figure(data, "value")
     for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
         if not isinstance(entry, Mapping):

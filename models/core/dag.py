@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import graphlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -30,47 +30,26 @@ class CycleError(Exception):
         super().__init__(f"cycle through {nodes}")
 
 
-def find_cycle(num_nodes: int, before: IntArray, after: IntArray) -> list[int]:
+def find_cycle(before: IntArray, after: IntArray) -> list[int]:
     """Return a cycle of a graph.
 
     Parameters
     ----------
-    num_nodes : int
-        Number of nodes n.
     before, after : int64[k]
         The edges.
 
     Returns
     -------
     list of int
-        Its nodes, each before the next and the last one before the first; empty if there is none.
+        Its nodes from the smallest on, each before the next; empty if there is none.
     """
-    edges = list(zip(before.tolist(), after.tolist(), strict=True))
-    stuck = _stuck(num_nodes, edges)
-    predecessor = {b: a for a, b in edges if stuck[a] and stuck[b]}
-    if not predecessor:
-        return []
-    node = next(iter(predecessor))
-    seen: dict[int, int] = {}
-    path: list[int] = []
-    while node not in seen:
-        seen[node] = len(path)
-        path.append(node)
-        node = predecessor[node]
-    return path[seen[node] :][::-1]
-
-
-def _stuck(num_nodes: int, edges: list[tuple[int, int]]) -> list[bool]:
-    """Return true for the nodes on cycles and behind them."""
-    missing = [0] * num_nodes
-    followers = defaultdict(list)
-    for before, after in edges:
-        missing[after] += 1
-        followers[before].append(after)
-    ready = [node for node in range(num_nodes) if not missing[node]]
-    while ready:
-        for node in followers[ready.pop()]:
-            missing[node] -= 1
-            if not missing[node]:
-                ready.append(node)
-    return [count > 0 for count in missing]
+    graph: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
+    for first, second in zip(before.tolist(), after.tolist(), strict=True):
+        graph.add(second, first)
+    try:
+        graph.prepare()
+    except graphlib.CycleError as error:
+        cycle: list[int] = error.args[1][:-1]
+        first = cycle.index(min(cycle))
+        return cycle[first:] + cycle[:first]
+    return []

@@ -14,20 +14,18 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Deferred(Sequence[Item], Generic[Item]):
-    """A sequence or a dict that is made when it is first read; equal to one of the same items.
+    """A sequence or dict that is made when it is first read; equal to one of the same items.
 
     Parameters
     ----------
     make : callable
         Makes the list, tuple or dict.
     written : callable, optional
-        Makes a list of plain JSON data of the items, for items that are none themselves.
+        Makes plain JSON data of the items; needed where they are none themselves.
     """
 
     def __init__(
-        self,
-        make: Callable[[], Any],
-        written: Callable[[], list[Any]] | None = None,
+        self, make: Callable[[], Any], written: Callable[[], list[Any]] | None = None
     ) -> None:
         self._make = make
         self._written = written
@@ -99,8 +97,6 @@ def _serialise(value: Any, handler: Callable[[Any], Any], info: SerializationInf
 
 
 class _Unfolded:
-    """A field of a model, read as the sequence that was deferred."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -117,10 +113,7 @@ class _Unfolded:
 
 
 def unfolds(*names: str) -> Callable[[type[Model]], type[Model]]:
-    """Return a decorator of models whose fields of these names are annotated `MayBeDeferred`.
-
-    Whoever reads such a field gets the list or tuple itself, never the deferred one.
-    """
+    """Return a decorator of models that reads these `MayBeDeferred` fields as what they defer."""
 
     def decorate(model: type[Model]) -> type[Model]:
         for name in names:

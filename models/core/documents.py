@@ -24,16 +24,11 @@ from ppsolve.models.documents.files import read_json, source_name
 TOLERANCE = Fraction(1, 10**9)
 """Share of the makespan by which numbers of a document may be off.
 
-The same 1e-9 by which a pool may be exceeded: a double keeps about 16 digits, 7 more than this.
+A pool may be exceeded by the same share. A double keeps about 16 digits, 7 more than this.
 """
 
 MAX_START = 2**61
 """Largest start in ticks; a start, a duration (<= 2**40) and a lag still add up within int64."""
-
-REPAIR_PASSES = 8
-"""Passes that undo rounding; one pass mends a chain that runs in the order of its starts, and
-passes end as soon as one changes nothing. With fewer, ties may stay off by a tick and be reported
-as a violation; none is ever hidden."""
 
 
 def parse_given(
@@ -64,8 +59,7 @@ def parse_given(
     Raises
     ------
     InputError
-        The document has another form or time unit, an unknown op, an op twice, or a time that is
-        no finite number.
+        Wrong form or time unit, an op that is unknown or there twice, or a time that is no number.
     """
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")
@@ -78,31 +72,24 @@ def parse_given(
         claims = list(_claims(data, problem, schedule))
     except InputError as error:
         raise (error.located(source) if source else error) from None
-    wrong = [*rows.ill_timed(), *rows.mislabelled()]
+    wrong = [*rows.ill_timed(), *rows.labels.wrong]
     if missing:
         return None, [*missing, *rows.negative(), *wrong, *claims]
     return schedule, [*wrong, *claims]
 
 
 def load_schedule(path: str | Path, problem: Problem) -> Schedule:
-    """Read a schedule file that must be complete and consistent.
+    """Read a schedule file; an `InputError` says why it is not complete and consistent.
 
     Parameters
     ----------
-    path : str or Path
-        File to read; ``-`` is standard input.
-    problem : Problem
-        The problem that the file schedules, n ops.
+    path, problem : str or Path, Problem
+        File to read (``-`` is standard input), and the problem that it schedules, n ops.
 
     Returns
     -------
     Schedule
-        A start in ticks for each of the n ops; run the checker for the rules of the problem.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is incomplete, or contradicts itself or the problem.
+        The start of each op in ticks; run the checker for the rules of the problem.
     """
     source = source_name(path)
     schedule, violations = parse_given(read_json(path), problem, source)
@@ -134,7 +121,6 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
 
 
 def _other_instance(data: dict[str, Any], problem: Problem) -> str:
-    """Return a hint for messages if the document names another instance, else an empty text."""
     name = data.get("instance")
     if not isinstance(name, str) or name == problem.name:
         return ""
@@ -188,8 +174,6 @@ class _OpTimes(NamedTuple):
 
 
 class _Labels:
-    """The labels of ops as documents show them; collects rows with other labels."""
-
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.wrong: list[Violation] = []
@@ -204,7 +188,6 @@ class _Labels:
             self._numbers["replica"] = problem.replica.tolist()
 
     def compare(self, op: int, row: dict[str, Any]) -> None:
-        """Collect the labels of a row that differ from the op's; absent and null ones pass."""
         kind = row.get("kind")
         if kind is not None and kind != self._kind[op]:
             self._note(op, "kind", kind, f'kind "{self._kind[op]}"')
@@ -224,8 +207,6 @@ class _Labels:
 
 
 class _OpRows:
-    """The rows of a document's ops, by op number."""
-
     def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
         self.problem, self.other = problem, other
         self.rows: dict[int, _OpTimes] = {}
@@ -286,18 +267,12 @@ class _OpRows:
         return f"{float(ticks * scale.tick):.12g} {scale.unit}"
 
     def missing(self) -> list[Violation]:
-        """Report every op without a row."""
         absent = np.ones(self.problem.num_ops, dtype=np.bool_)
         absent[list(self.rows)] = False
         names = self.problem.op_names(np.flatnonzero(absent))
         return [Violation("missing", f"{name} is not scheduled", (name,)) for name in names]
 
-    def mislabelled(self) -> list[Violation]:
-        """Report every label that differs from the op's own."""
-        return self.labels.wrong
-
     def negative(self) -> list[Violation]:
-        """Report starts before 0."""
         return [
             self._violation("start", op, f"starts at {self._time(row.start)}, before 0")
             for op, row in self.rows.items()
@@ -305,7 +280,6 @@ class _OpRows:
         ]
 
     def ill_timed(self) -> list[Violation]:
-        """Report starts off the tick grid and ends other than start + duration."""
         found = []
         tick = self._time(Fraction(1))
         for op, row in self.rows.items():
@@ -330,7 +304,6 @@ class _OpRows:
         return Violation(rule, f"{name} {text}", (name,))
 
     def starts(self) -> IntArray:
-        """Return the starts in whole ticks, int64[n]."""
         start = np.zeros(self.problem.num_ops, dtype=np.int64)
         start[list(self.rows)] = [round(row.start) for row in self.rows.values()]
         slack = math.floor(self.tolerance)
@@ -351,7 +324,9 @@ def _undo_rounding(problem: Problem, start: IntArray, slack: int) -> IntArray:
     first = np.searchsorted(problem.after[by_after], np.arange(problem.num_ops + 1)).tolist()
     before, lag = problem.before[by_after].tolist(), problem.lag[by_after].tolist()
     duration, release = problem.duration.tolist(), problem.release.tolist()
-    for _ in range(REPAIR_PASSES):
+    # One pass mends a chain in the order of its starts. With fewer than 8, ties may stay off by a
+    # tick and be reported as violations; none is ever hidden.
+    for _ in range(8):
         previous = moved.copy()
         free = [0] * problem.num_resources
         for op in np.argsort(read, kind="stable").tolist():

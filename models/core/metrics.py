@@ -1,4 +1,4 @@
-"""Figures of a schedule: busy time, bubbles, peak memory, critical path and slack."""
+"""Figures of a schedule: bubbles and memory use."""
 
 from __future__ import annotations
 
@@ -9,52 +9,32 @@ from functools import lru_cache
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Pool
+from ppsolve.models.core.problem import IntArray, Objective, Pool
 from ppsolve.models.core.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Figures of one schedule; times in ticks.
+    """Figures of one schedule."""
 
-    Parameters
-    ----------
-    makespan, device_span : int
-        See `Schedule`.
-    busy : tuple of int
-        Compute time per device.
-    bubble_ratio : float
-        Idle share of makespan x devices.
-    span_bubble_ratio : float
-        Idle share of device span x devices.
-    bubble_over_compute : float
-        Idle time over compute time within the makespan.
-    peak_memory : tuple of Fraction
-        Highest use of each memory pool.
-    """
+    bubble_ratio: float  # idle share of makespan x devices
+    span_bubble_ratio: float  # idle share of device span x devices
+    bubble_over_compute: float  # idle time over compute time within the makespan
+    peak_memory: tuple[Fraction, ...]  # highest use of each pool
 
-    makespan: int
-    device_span: int
-    busy: tuple[int, ...]
-    bubble_ratio: float
-    span_bubble_ratio: float
-    bubble_over_compute: float
-    peak_memory: tuple[Fraction, ...]
+    def bubble_of(self, objective: Objective) -> float:
+        """Return the bubble ratio of the device span if that is minimised, else of the makespan."""
+        is_span = objective is Objective.DEVICE_SPAN
+        return self.span_bubble_ratio if is_span else self.bubble_ratio
 
 
 def measure(schedule: Schedule) -> Metrics:
-    """Return the figures of a schedule; times in ticks, memory in the pools' unit."""
-    problem = schedule.problem
-    busy = tuple(
-        int(problem.duration[problem.ops_by_resource[int(resource)]].sum())
-        for resource in problem.span_resources
-    )
-    work, devices = sum(busy), len(busy)
+    """Return the figures of a schedule; memory in the pools' unit."""
+    problem, devices = schedule.problem, len(schedule.problem.span_resources)
+    computes = (problem.ops_by_resource[int(resource)] for resource in problem.span_resources)
+    work = sum(int(problem.duration[ops].sum()) for ops in computes)
     total = schedule.makespan * devices
     return Metrics(
-        makespan=schedule.makespan,
-        device_span=schedule.device_span,
-        busy=busy,
         bubble_ratio=_idle_share(work, total),
         span_bubble_ratio=_idle_share(work, schedule.device_span * devices),
         bubble_over_compute=(total - work) / work if work else 0.0,
@@ -71,17 +51,13 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 
     Parameters
     ----------
-    schedule : Schedule
-        Starts in ticks.
-    pool : Pool
-        A pool of the scheduled problem.
+    schedule, pool
+        The schedule, and a pool of its problem.
 
     Returns
     -------
-    amount : Fraction
-        Highest amount in use, the initial one included, in the pool's unit.
-    moment : int
-        First tick at which it is reached.
+    amount, moment : (Fraction, int)
+        Highest amount in use, the initial one included, and the first tick at which it is reached.
     """
     unit, times, held = _changes(schedule, pool)
     top = int(np.argmax(held)) if len(held) else 0
@@ -95,16 +71,14 @@ def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
 
     Parameters
     ----------
-    schedule : Schedule
-        Starts in ticks.
-    pool : Pool
-        A pool of the scheduled problem.
+    schedule, pool
+        The schedule, and a pool of its problem.
 
     Returns
     -------
     list of (int, Fraction)
-        Each tick at which the use may change and the amount in use from there on, the initial one
-        included; the first is at 0 or before.
+        Each tick at which the use may change, the first at 0 or before, and the amount from then
+        on.
     """
     unit, times, held = _changes(schedule, pool)
     steps = [

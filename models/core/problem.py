@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -19,6 +19,10 @@ BoolArray = NDArray[np.bool_]
 
 FREE = -1
 """Marks an op without a pinned start, or a label (stage, device, micro-batch) that is absent."""
+
+
+def _none() -> IntArray:
+    return np.zeros(0, dtype=np.int64)
 
 
 class Objective(StrEnum):
@@ -38,32 +42,56 @@ ScheduleObjective = Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """A memory pool: ops acquire amounts at their start and release amounts at their end.
+    """A memory pool: ops acquire amounts at their start and release amounts at their end."""
 
-    Amounts are exact; they are stored as indices into a short table of distinct values.
+    name: str  # shown to users, e.g. ``device 0``
+    capacity: Fraction  # exact, as all amounts
+    initial: Fraction  # in use before any op (static bytes)
+    amounts: tuple[Fraction, ...]  # distinct
+    acquire_op: IntArray  # int64[a], op of every acquire
+    acquire_amount: IntArray  # int64[a], index into `amounts`
+    release_op: IntArray  # int64[r], op of every release
+    release_amount: IntArray  # int64[r], index into `amounts`
 
-    Parameters
-    ----------
-    name : str
-        Name shown to users, e.g. ``device 0``.
-    capacity, initial : Fraction
-        Capacity and the amount in use before any op (static bytes).
-    amounts : tuple of Fraction
-        Distinct amounts.
-    acquire_op, acquire_amount : int64[a]
-        Op and index into `amounts` of every acquire.
-    release_op, release_amount : int64[r]
-        Op and index into `amounts` of every release.
-    """
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        capacity: Fraction,
+        acquires: Sequence[tuple[int, Fraction]],
+        releases: Sequence[tuple[int, Fraction]],
+        initial: Fraction = Fraction(0),
+    ) -> Pool:
+        """Return a pool of (op, amount) pairs.
 
-    name: str
-    capacity: Fraction
-    initial: Fraction
-    amounts: tuple[Fraction, ...]
-    acquire_op: IntArray
-    acquire_amount: IntArray
-    release_op: IntArray
-    release_amount: IntArray
+        Parameters
+        ----------
+        name, capacity, initial
+            As in `Pool`.
+        acquires, releases : sequence of (int, Fraction)
+            Ops and their amounts.
+
+        Returns
+        -------
+        Pool
+            The pool; amounts are numbered in the order in which they are met.
+        """
+        distinct = dict.fromkeys(amount for _, amount in (*acquires, *releases))
+        index = {amount: number for number, amount in enumerate(distinct)}
+
+        def column(values: Iterable[int]) -> IntArray:
+            return np.array(list(values), dtype=np.int64)
+
+        return cls(
+            name=name,
+            capacity=capacity,
+            initial=initial,
+            amounts=tuple(index),
+            acquire_op=column(op for op, _ in acquires),
+            acquire_amount=column(index[amount] for _, amount in acquires),
+            release_op=column(op for op, _ in releases),
+            release_amount=column(index[amount] for _, amount in releases),
+        )
 
     @property
     def limit(self) -> Fraction:
@@ -72,10 +100,7 @@ class Pool:
 
 
 def most_in_use(capacity: Fraction) -> Fraction:
-    """Return the largest amount that may be in use: the capacity and an excess of 1e-9 of it.
-
-    The excess lets amounts pass that were rounded to doubles before they were written down.
-    """
+    """Return the capacity and an excess of 1e-9 of it, for amounts that were rounded to doubles."""
     return capacity + capacity / 10**9
 
 
@@ -103,10 +128,8 @@ class Problem:
         Resource numbers, see `resource_ptr`.
     before, after, lag : int64[k]
         start(after) >= end(before) + lag.
-    release : int64[n]
-        Earliest start of each op.
-    pinned : int64[n]
-        Fixed start of each op, or `FREE`.
+    release, pinned : int64[n]
+        Earliest start of each op; its fixed start, or `FREE`.
     pools : tuple of Pool
         Memory pools.
     families : tuple of int64[members, length]
@@ -121,8 +144,7 @@ class Problem:
     explicit_names : mapping of int to str
         Names of the ops that are not called ``<kind><stage>.<micro-batch>``.
     windows : mapping of int to int64[w, 2]
-        Ops that may start within one of w closed intervals only (holes of a pinned pipeline),
-        sorted and disjoint.
+        Ops that may start within one of w closed intervals only, sorted and disjoint.
     weight : int64[n]
         Weights of the ends for the objective `COMPLETION`.
     points : int64[...]
@@ -153,9 +175,9 @@ class Problem:
     microbatch: IntArray
     explicit_names: Mapping[int, str] = field(repr=False)
     windows: Mapping[int, IntArray] = field(default_factory=dict, repr=False)
-    weight: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
-    points: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
-    replica: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    weight: IntArray = field(default_factory=_none, repr=False)
+    points: IntArray = field(default_factory=_none, repr=False)
+    replica: IntArray = field(default_factory=_none, repr=False)
 
     @property
     def num_ops(self) -> int:
@@ -192,7 +214,7 @@ class Problem:
         return int(np.count_nonzero(self.duration)) + len(delayed) + released
 
     def op_name(self, op: int) -> str:
-        """Return the name of op number `op`, made on demand from its labels."""
+        """Return the name of an op, made on demand from its labels."""
         if op in self.explicit_names:
             return self.explicit_names[op]
         beginnings, ends = self._parts_of_names
@@ -215,10 +237,6 @@ class Problem:
 
     @cached_property
     def _parts_of_names(self) -> tuple[list[list[str]], list[str]]:
-        """Beginnings of names by kind and stage, ends by micro-batch; `FREE` is the last of each.
-
-        Joining them takes a third of the time of formatting each name.
-        """
         stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
         beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
         microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
@@ -229,7 +247,7 @@ class Problem:
         return self.resource_idx[self.resource_ptr[op] : self.resource_ptr[op + 1]]
 
     def share_resource(self, ops: IntArray) -> bool:
-        """Return true if some ops, or none, all occupy one common resource."""
+        """Return True if all ops occupy one common resource, or there are none."""
         if not len(ops):
             return True
         candidates = self.resources_of(int(ops[0])).tolist()
@@ -284,18 +302,43 @@ class Problem:
         return table
 
 
+@dataclass(frozen=True)
+class OpLabels:
+    """Labels of a block of ops: ints, or int64 arrays that broadcast to the block's shape."""
+
+    stage: Any = FREE
+    device: Any = FREE
+    microbatch: Any = FREE
+
+
+@dataclass
 class ProblemBuilder:
     """Collects blocks of ops and precedences and assembles a `Problem`.
 
-    Blocks are arrays: lowering a pipeline costs a few numpy calls instead of one call per op.
+    Blocks are arrays: lowering a pipeline costs a few numpy calls. The fields are those of the
+    problem; set them at any time before `build`.
     """
 
-    def __init__(self) -> None:
+    name: str
+    scale: TimeScale
+    objective: Objective = Objective.MAKESPAN
+    span_resources: Sequence[int] | IntArray = ()
+    pools: Sequence[Pool] = ()
+    families: Sequence[IntArray] = ()
+    explicit_names: dict[int, str] = field(default_factory=dict)
+    windows: dict[int, IntArray] = field(default_factory=dict)
+    weight: IntArray = field(default_factory=_none)
+    points: Sequence[int] | IntArray = ()
+
+    def __post_init__(self) -> None:
+        """Begin with an empty block, so that no column is missing, and no precedences."""
         self._num_ops = 0
         self._blocks: list[dict[str, IntArray]] = []
-        self._edges: list[tuple[IntArray, IntArray, IntArray]] = []
+        self._edges: list[tuple[IntArray, ...]] = []
         self._resource_names: list[str] = []
         self._kinds: list[str] = []
+        self.add_ops(_none(), _none(), _none().reshape(0, 0))
+        self.add_precedences(_none(), _none())
 
     def add_resource(self, name: str) -> int:
         """Add a resource and return its number."""
@@ -313,10 +356,8 @@ class ProblemBuilder:
         kind: str | IntArray,
         duration: IntArray,
         resources: IntArray,
+        labels: OpLabels | None = None,
         *,
-        stage: Any = FREE,
-        device: Any = FREE,
-        microbatch: Any = FREE,
         release: Any = 0,
         pinned: Any = FREE,
     ) -> IntArray:
@@ -330,19 +371,18 @@ class ProblemBuilder:
             Durations in ticks; their shape is the shape of the block.
         resources : int64[..., r]
             Resources of each op; entries of `FREE` are skipped.
-        stage, device, microbatch : int or int64[...]
-            Labels, broadcast to the shape of the block.
+        labels : OpLabels, optional
+            Labels of the ops; by default none.
         release, pinned : int or int64[...]
-            Earliest and fixed starts in ticks, broadcast likewise.
+            Earliest and fixed starts in ticks, broadcast to the shape of the block.
 
         Returns
         -------
         int64[...]
             Op numbers in the shape of `duration`, counting up in C order.
         """
-        number = self.kind_number(kind) if isinstance(kind, str) else kind
-        shape = duration.shape
-        size = duration.size
+        labels = labels or OpLabels()
+        shape, size = duration.shape, duration.size
 
         def flat(values: Any) -> IntArray:
             return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(size)
@@ -354,10 +394,10 @@ class ProblemBuilder:
                 "duration": flat(duration),
                 "resource_count": (table != FREE).sum(axis=1),
                 "resource_idx": table[table != FREE],
-                "kind": flat(number),
-                "stage": flat(stage),
-                "device": flat(device),
-                "microbatch": flat(microbatch),
+                "kind": flat(self.kind_number(kind) if isinstance(kind, str) else kind),
+                "stage": flat(labels.stage),
+                "device": flat(labels.device),
+                "microbatch": flat(labels.microbatch),
                 "release": flat(release),
                 "pinned": flat(pinned),
             }
@@ -371,77 +411,36 @@ class ProblemBuilder:
 
         Parameters
         ----------
-        before, after : int or int64[...]
-            Op numbers.
-        lag : int or int64[...]
-            Ticks.
+        before, after, lag : int or int64[...]
+            Op numbers, and ticks.
         """
         parts = np.broadcast_arrays(
             *(np.asarray(values, dtype=np.int64) for values in (before, after, lag))
         )
-        self._edges.append((parts[0].ravel(), parts[1].ravel(), parts[2].ravel()))
+        self._edges.append(tuple(part.ravel() for part in parts))
 
-    def build(
-        self,
-        *,
-        name: str,
-        scale: TimeScale,
-        objective: Objective,
-        span_resources: Sequence[int],
-        pools: Sequence[Pool] = (),
-        families: Sequence[IntArray] = (),
-        explicit_names: Mapping[int, str] | None = None,
-        windows: Mapping[int, IntArray] | None = None,
-        weight: IntArray | None = None,
-        points: IntArray | None = None,
-    ) -> Problem:
-        """Assemble the problem from all blocks of ops and precedences.
-
-        Parameters
-        ----------
-        name, scale, objective, span_resources, pools, families
-            As in `Problem`.
-        explicit_names, windows, weight, points
-            As in `Problem`; None stands for an empty one.
-
-        Returns
-        -------
-        Problem
-            The problem; its resources and kinds are numbered in the order of their addition.
-        """
-        column = self._column
-        before, after, lag = (_joined([edges[part] for edges in self._edges]) for part in range(3))
-        pointer = np.concatenate(([0], np.cumsum(column("resource_count")))).astype(np.int64)
+    def build(self) -> Problem:
+        """Return the problem; resources and kinds are numbered in the order of their addition."""
+        keys = self._blocks[0]
+        columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
+        before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
+        pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
         return Problem(
-            name=name,
-            scale=scale,
-            objective=objective,
-            duration=column("duration"),
+            name=self.name,
+            scale=self.scale,
+            objective=self.objective,
             resource_names=tuple(self._resource_names),
             resource_ptr=pointer,
-            resource_idx=column("resource_idx"),
             before=before,
             after=after,
             lag=lag,
-            release=column("release"),
-            pinned=column("pinned"),
-            pools=tuple(pools),
-            families=tuple(families),
-            span_resources=np.asarray(span_resources, dtype=np.int64),
+            pools=tuple(self.pools),
+            families=tuple(self.families),
+            span_resources=np.asarray(self.span_resources, dtype=np.int64),
             kinds=tuple(self._kinds),
-            kind=column("kind"),
-            stage=column("stage"),
-            device=column("device"),
-            microbatch=column("microbatch"),
-            explicit_names=explicit_names or {},
-            windows=windows or {},
-            weight=np.zeros(0, dtype=np.int64) if weight is None else weight,
-            points=np.zeros(0, dtype=np.int64) if points is None else points,
+            explicit_names=self.explicit_names,
+            windows=self.windows,
+            weight=self.weight,
+            points=np.asarray(self.points, dtype=np.int64),
+            **columns,
         )
-
-    def _column(self, key: str) -> IntArray:
-        return _joined([block[key] for block in self._blocks])
-
-
-def _joined(parts: Sequence[IntArray]) -> IntArray:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

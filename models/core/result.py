@@ -1,4 +1,4 @@
-"""Results as they leave the program: statuses, heuristic entries, schedules; JSON round trip."""
+"""Results as they leave the program: statuses, heuristic entries, schedules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
-from ppsolve.models.core.metrics import Metrics
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import MAX_MOMENT
-from ppsolve.models.documents.display import ShownInNotebooks, display
+from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, some_of
 from ppsolve.models.documents.files import write_text
-from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.documents.text import document_text
 
 Figure = int | float
@@ -74,10 +72,7 @@ class Reported(BaseModel):
     def save(self, path: str | Path) -> None:
         """Write the document as JSON, whole or not at all, as ``--output`` does.
 
-        Raises
-        ------
-        InputError
-            The file cannot be written.
+        An `InputError` says why it cannot be written.
         """
         write_text(path, document_text(self))
 
@@ -95,8 +90,23 @@ class ScheduledOp(Reported):
     end: Moment
 
 
+class HasOps:
+    """Base of documents whose ops are rows."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the scheduled ops as plain data, sorted by start; none without a schedule."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """Return the rows of `to_dicts` as a data frame of pandas.
+
+        An `InputError` says that pandas is not installed; it comes with OR-tools.
+        """
+        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
+
+
 @unfolds("ops")
-class ScheduleDocument(Reported):
+class ScheduleDocument(HasOps, Reported):
     """A schedule as it is written to files: every op with its start and end."""
 
     time_unit: str
@@ -115,8 +125,8 @@ class ScheduleDocument(Reported):
     def orders(self) -> list[list[str]]:
         """Return the ops of each device in order of start, transfers left out.
 
-        Where all ops of micro-batches are whole forwards and backwards, they are written as
-        PyTorch's action strings (``0F3``), without optimizer steps; else by their names.
+        Where all ops of micro-batches are whole forwards and backwards, they are PyTorch's action
+        strings (``0F3``), without optimizer steps; else names.
         """
         placed = [op for op in self.ops if op.device is not None and op.kind != SHOWN_TRANSFER]
         actions = [op for op in placed if op.microbatch is not None]
@@ -130,16 +140,6 @@ class ScheduleDocument(Reported):
         """Return the ops as plain data, a dict per op, sorted by start."""
         rows = self.__dict__["ops"]
         return rows.written() if isinstance(rows, Deferred) else [op.model_dump() for op in rows]
-
-    def to_pandas(self) -> Any:
-        """Return the ops as a data frame of pandas, a row per op, sorted by start.
-
-        Raises
-        ------
-        InputError
-            pandas is not installed; it comes with OR-tools.
-        """
-        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
 
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the unit and the number of ops."""
@@ -160,7 +160,6 @@ def _device(op: ScheduledOp) -> int:
 
 
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:
-    """Return the fields of every `ScheduledOp` of a schedule."""
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
     shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
@@ -191,8 +190,8 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     return rows
 
 
-class HasSchedule(ShownInNotebooks):
-    """What may carry a schedule: its ops as rows, and as a chart."""
+class HasSchedule(ShownInNotebooks, HasOps):
+    """Base of documents with a schedule: its ops as rows, and as a chart."""
 
     schedule: ScheduleDocument | None
 
@@ -200,23 +199,15 @@ class HasSchedule(ShownInNotebooks):
         """Return the ops of the schedule as plain data, a dict per op; none without a schedule."""
         return [] if self.schedule is None else self.schedule.to_dicts()
 
-    def to_pandas(self) -> Any:
-        """Return the ops of the schedule as a data frame of pandas; no rows without a schedule.
-
-        Raises
-        ------
-        InputError
-            pandas is not installed; it comes with OR-tools.
-        """
-        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
-
     def gantt(self, instance: Any = None, *, title: str | None = None, inches: float = 7.0) -> Any:
         """Return the chart of the schedule, with memory below it, as a figure.
+
+        An `InputError` says that there is no schedule, or that matplotlib is not installed.
 
         Parameters
         ----------
         instance : Instance, optional
-            What is scheduled; by default the one that a result carries.
+            The scheduled instance; by default the one that a result carries.
         title : str, optional
             First line; empty for no lines above the chart.
         inches : float
@@ -226,11 +217,6 @@ class HasSchedule(ShownInNotebooks):
         -------
         matplotlib.figure.Figure
             The figure; ``figure.savefig("schedule.pdf")`` writes it.
-
-        Raises
-        ------
-        InputError
-            There is no schedule, or matplotlib is not installed.
         """
         return display("gantt", self, instance, title=title, inches=inches)
 
@@ -272,26 +258,12 @@ class BoundEntry(Reported):
 
 
 class Bottleneck(Reported):
-    """What the strongest analytic bound of a result is about, in words and figures.
+    """The strongest analytic bound of a result, in words and figures; times in the result's unit.
 
-    Times are in the unit of the result.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the bound.
-    about : str, optional
-        The resource whose ops prove it, where it is one.
-    value : int or float
-        The bound.
-    work : int or float, optional
-        Time for which that resource is busy.
-    without_memory : int or float, optional
-        The strongest bound that counts no memory, where memory makes this one.
-    raised_by : str, optional
-        What proves more than this rule, such as ``cp-sat``.
-    why, lowered_by : str
-        What keeps schedules from being shorter, and what would let them be.
+    `rule` names the bound, `about` the resource whose ops prove it, `work` the time for which that
+    is busy. `without_memory` is the strongest bound that counts no memory, where memory makes this
+    one; `raised_by` a stronger proof, such as ``cp-sat``. `why` says what keeps schedules from
+    being shorter, `lowered_by` what would let them be.
     """
 
     rule: str
@@ -323,19 +295,18 @@ class StepEntry(Reported):
 
 
 class Result(HasSchedule, Reported):
-    """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
+    """Outcome of `optimize`: the best schedule, the proven bound, and the entry of every heuristic.
 
     Times are in `time_unit`; `value` and `bound` count `value_unit`. `kind` is that of the
     instance. `gap` is (value - bound) / value; a heuristic's gap is (its value - value) / value.
     Times without a common tick are rounded up to a fine one: the schedule is valid for the given
     times, value and bound are of the rounded ones, and the optimum of the given times is at most
-    `tick_error` below that of the rounded ones, never above it. 0 where nothing was rounded.
-    `bound_verified` says that what only CP-SAT has proved was proved once more, with other
-    parameters and another seed; it is null where that was not tried, or did not end in its time.
-    `robust` is the jitter that the best schedule was made to bear, where that was asked for.
+    `tick_error` below that of the rounded ones, never above it. It is 0 where nothing was rounded.
+    `bound_verified` says that a second run of CP-SAT, with other parameters and another seed,
+    proved what only CP-SAT has proved; it is null where that was not tried, or did not end in its
+    time. `robust` is the jitter that the best schedule was made to bear, where that was asked for.
     `steps` says what ran, in this order, for how long, and what was known after it.
-    `instance_document` is the instance itself as plain JSON data, so that a result file is enough
-    for whoever reads it.
+    `instance_document` is the instance as plain JSON data, so that a result file stands alone.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -382,23 +353,3 @@ class Result(HasSchedule, Reported):
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the instance, the status, value, bound and gap."""
         return some_of(self, "instance", "status", "value", "value_unit", "bound", "gap", "best_by")
-
-
-def reported_bubble(metrics: Metrics, objective: Objective) -> float:
-    """Return the bubble ratio that belongs to the objective.
-
-    Parameters
-    ----------
-    metrics : Metrics
-        Figures of a schedule.
-    objective : Objective
-        Device span: idle share of the span, as zero-bubble papers report it; else of the makespan.
-
-    Returns
-    -------
-    float
-        Idle share, 0 to 1.
-    """
-    if objective is Objective.DEVICE_SPAN:
-        return metrics.span_bubble_ratio
-    return metrics.bubble_ratio

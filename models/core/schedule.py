@@ -22,8 +22,7 @@ class Schedule:
     start : int64[n]
         Start of each op.
     waits : Edges, optional
-        Precedences beside those of the problem that it was timed with: they hold for it whatever
-        ops take, as the order of its resources does.
+        Additional precedences that it was timed with, such as the order of its resources.
     """
 
     problem: Problem

@@ -38,8 +38,7 @@ class TimeScale:
     unit : str
         Name of the instance's time unit, e.g. ``us``.
     is_exact : bool
-        Whether every time is a whole multiple of the tick; else times were rounded up, each by
-        less than one tick.
+        Every time is a whole multiple of the tick; else each was rounded up by less than one tick.
     """
 
     tick: Fraction
@@ -50,11 +49,13 @@ class TimeScale:
     def fit(cls, times: Iterable[Fraction], unit: str, *, exact: bool = False) -> TimeScale:
         """Return the scale with the longest tick 1/q of which every time is a whole multiple.
 
-        Where that takes too many ticks, the tick is the greatest common divisor of all times
-        (100 for 100 and 300). It is not the first choice: schedules made elsewhere may start
-        ops at any whole unit, or at any decimal that the times are written with, and all of
-        these must be ticks for them to be read. No optimum is lost either way: in some optimal
-        schedule every start is a sum or difference of times.
+        Where that takes too many ticks, the tick is the greatest common divisor of all times (100
+        for 100 and 300). It is the second choice, since schedules made elsewhere may start ops at
+        any whole unit or written decimal. No optimum is lost either way: in some optimal schedule
+        every start is a sum or difference of times.
+
+        Times without such a tick are rounded up, not to the nearest tick: a schedule of longer ops
+        is one of the given ops too, at the same starts, and no op shrinks to one of no time.
 
         Parameters
         ----------
@@ -63,24 +64,13 @@ class TimeScale:
         unit : str
             The instance's time unit.
         exact : bool
-            Refuse times of which either exact scale would exceed `MAX_TICKS`, instead of rounding
-            them up to a coarser tick.
+            Raise an `InputError` for times that both exact scales give more than `MAX_TICKS`,
+            instead of rounding them up to a coarser tick.
 
         Returns
         -------
         TimeScale
             The scale; its largest time has at most `MAX_TICKS` ticks.
-
-        Raises
-        ------
-        InputError
-            Both exact scales exceed the limit and `exact` is true.
-
-        Notes
-        -----
-        Times are rounded up, not to the nearest tick. A schedule of longer ops is one of the given
-        ops as well, at the same starts, so that only the proof is of the ticks; and no op that
-        takes time shrinks to one of no time, which would keep nothing off its resource.
         """
         positive = {time for time in times if time > 0}
         if not positive:

@@ -14,11 +14,10 @@ class Violation:
     rule : str
         ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``window``
         (a start outside the holes that the op fits into), ``precedence``, ``overlap``, ``memory``,
-        ``assignment`` (a micro-batch in no replica or in two, or other counts than were asked for),
-        ``label`` (a document gives an op another kind, stage, device or micro-batch than its id
-        says), ``order`` (an invalid program order, or one that runs otherwise than the schedule
-        beside it), or ``objective`` (a document claims another figure than its schedule has, or a
-        bound, gap or status that contradicts its value).
+        ``assignment`` (a micro-batch in no replica or in two, or wrong counts), ``label`` (kind,
+        stage, device or micro-batch contradict the id), ``order`` (an invalid program order, or one
+        that runs otherwise than its schedule), or ``objective`` (a false figure, or a bound, gap or
+        status that contradicts the value).
     message : str
         Description of the violation, with names and times in the instance's unit.
     ops : tuple of str

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from fractions import Fraction
 from itertools import islice
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
@@ -30,23 +31,16 @@ MAX_CLOCK = Decimal(10) ** 19
 """Readings of a clock may be far from zero (nanoseconds since 1970 are 1.8e18)."""
 
 MAX_MOMENT = Decimal(10) ** 30
-"""Largest moment or figure of a result, which may be a sum of very many times: charts can still add
-and scale it without reaching the largest double, 1.8e308."""
+"""Largest moment or figure of a result, a sum of many times; charts can still add and scale it."""
 
+# Exact types first, in tuples: a union with an abstract type takes seven times as long to ask.
 _INTEGRAL, _NUMBERS = (int, Integral), (Decimal, int, float, Real)
-"""Exact types first, in tuples: a union with an abstract type takes seven times as long to ask."""
-
-MAX_COMPARED, MAX_LISTED = 2000, 20
-"""Most names compared with an unknown one (2,000 module names take 0.3 s), and most listed."""
 
 
 def as_finite(value: Any) -> Decimal:
-    """Return a JSON or Python number of either sign as the exact decimal that its text says.
+    """Return a number of either sign as the exact decimal that its text says.
 
-    Raises
-    ------
-    ValueError
-        Not a number, NaN, infinite, absurdly large or absurdly small.
+    A `ValueError` says that it is no number, NaN, infinite, absurdly large or absurdly small.
     """
     return _within(value, MAX_NUMBER)
 
@@ -83,23 +77,17 @@ def _within(value: Any, limit: Decimal) -> Decimal:
 
 
 def as_decimal(value: Any) -> Decimal:
-    """Return a non-negative JSON or Python number as the exact decimal that its text says.
-
-    Raises
-    ------
-    ValueError
-        Negative, or refused by `as_finite`.
-    """
+    """Return a non-negative number as `as_finite` does."""
     number = as_finite(value)
     if number < 0:
         raise ValueError(f"expected a number >= 0, got {number}")
     return number
 
 
-def as_json_number(number: Decimal) -> int | float:
+def as_json_number(number: Decimal | Fraction) -> int | float:
     """Return `number` as an int where whole, else as the nearest double."""
-    whole = number.to_integral_value()
-    return int(whole) if whole == number else float(number)
+    numerator, denominator = number.as_integer_ratio()
+    return numerator if denominator == 1 else float(number)
 
 
 def describe(value: Any) -> str:
@@ -152,13 +140,7 @@ class StrictModel(BaseModel):
     )
 
     def __init__(self, /, **data: Any) -> None:
-        """Validate fields.
-
-        Raises
-        ------
-        InputError
-            Names the first offending field, and its remedy.
-        """
+        """Validate fields; an `InputError` names the first offending one and its remedy."""
         with _explained(type(self), None):
             super().__init__(**data)
 
@@ -167,24 +149,17 @@ class StrictModel(BaseModel):
 
     @classmethod
     def parse(cls, data: Any, source: str | None = None) -> Self:
-        """Validate a document.
+        """Validate a document; an `InputError` names the first offending field and its remedy.
 
         Parameters
         ----------
-        data : Any
-            The document as read from JSON.
-        source : str, optional
-            File it came from, for messages.
+        data, source : Any, str
+            The document as read from JSON, and the file it came from, for messages.
 
         Returns
         -------
         Self
             The validated model.
-
-        Raises
-        ------
-        InputError
-            Names `source`, the first offending field, and its remedy.
         """
         with _explained(cls, source):
             return cls.model_validate(data)
@@ -192,7 +167,6 @@ class StrictModel(BaseModel):
 
 @contextmanager
 def _explained(model: type[BaseModel], source: str | None) -> Iterator[None]:
-    """Turn errors of a validation into an `InputError` about a source."""
     try:
         yield
     except InputError as error:
@@ -208,15 +182,13 @@ def field_names(model: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-def did_you_mean(word: str, known: Iterable[str], listed: int = MAX_LISTED) -> str:
+def did_you_mean(word: str, known: Iterable[str], listed: int = 20) -> str:
     """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
 
     Parameters
     ----------
-    word : str
-        The unknown name.
-    known : iterable of str
-        Known names; the first `MAX_COMPARED` count.
+    word, known : str, iterable of str
+        The unknown name, and known ones; the first 2,000 count, which take 0.3 s to compare.
     listed : int
         Most names in a list.
 
@@ -225,7 +197,7 @@ def did_you_mean(word: str, known: Iterable[str], listed: int = MAX_LISTED) -> s
     str
         The nearest name, else the first names.
     """
-    known = list(islice(known, MAX_COMPARED))
+    known = list(islice(known, 2000))
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f'; did you mean "{close[0]}"?'
@@ -238,10 +210,8 @@ def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:
 
     Parameters
     ----------
-    at : tuple of int and str
-        Indices and fields from the value to the item.
-    message : str
-        Text that says which value was expected.
+    at, message : tuple of int and str, str
+        Indices and fields from the value to the item, and the expected value in words.
 
     Returns
     -------
@@ -251,21 +221,14 @@ def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:
     return PydanticCustomError("value_at", "{message}", {"message": message, "at": at})
 
 
-UNION_TAGS = frozenset({"int", "float", "str"})
-"""Parts that pydantic adds to a location to name the member of a union that it tried."""
-
-
-ENUM_MEMBER = re.compile(r"<\w+\.\w+: ('[^']*')>")
-"""How pydantic writes a member of an enum among the values that it expects."""
-
-
 def field_path(location: Iterable[int | str]) -> str:
     """Return ``times.forward[2]`` for ``("times", "forward", 2)``."""
     path = ""
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part.isidentifier() and part not in UNION_TAGS:
+        # The rest names the member of a union that pydantic tried.
+        elif part.isidentifier() and part not in {"int", "float", "str"}:
             path += f".{part[:60]}" if path else part[:60]
     return path
 
@@ -277,10 +240,8 @@ def explain(
 
     Parameters
     ----------
-    error : ValidationError
-        The report.
-    model : type of BaseModel
-        The model that was validated.
+    error, model : ValidationError, type of BaseModel
+        The report, and the model that was validated.
     source : str, optional
         File the data came from.
 
@@ -295,7 +256,7 @@ def explain(
     path = field_path(location)
     message = issue["msg"].removeprefix("Value error, ")
     if issue["type"] == "literal_error":
-        message = ENUM_MEMBER.sub(r"\1", message)
+        message = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", message)  # members of enums
     if issue["type"] == "extra_forbidden":
         owner = _model_at(model, location[:-1])
         name = str(location[-1])[:60]

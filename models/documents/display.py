@@ -1,12 +1,19 @@
-"""What notebooks and Python sessions show of documents, made by packages that know screens.
+"""Displays of documents in notebooks and Python sessions.
 
-`ppsolve` registers by name what it shows; models only know the names.
+Packages that know screens make them; `ppsolve` registers these by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import Enum
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from ppsolve.models.documents.printable import printable
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # the package registers displays before pydantic is loaded
 
 Way = Literal["html", "gantt", "frame"]
 
@@ -14,7 +21,7 @@ _homes: dict[str, str] = {}
 
 
 def register_display(way: Way, home: str) -> None:
-    """Say which function makes a display.
+    """Register the function that makes a display.
 
     Parameters
     ----------
@@ -27,21 +34,19 @@ def register_display(way: Way, home: str) -> None:
 
 
 def display(way: Way, *given: Any, **options: Any) -> Any:
-    """Return a display of a document.
+    """Return a display of a document; None where no function is registered.
 
     Parameters
     ----------
     way : str
-        What is made, as in `register_display`.
-    *given : object
-        The document, and what else the function takes.
-    **options : object
-        Its options.
+        As in `register_display`.
+    *given, **options : object
+        Arguments of the function, the document first.
 
     Returns
     -------
     object
-        What the registered function returns; None where none is.
+        Its result.
     """
     if way not in _homes:
         return None
@@ -53,6 +58,45 @@ class ShownInNotebooks:
     """A document that a notebook shows by a static page part, without any script."""
 
     def _repr_html_(self) -> str | None:
-        """Return the document as HTML, for a notebook."""
         found: str | None = display("html", self)
         return found
+
+
+Pairs = Iterator[tuple[str, Any]]
+"""Names and values, as `BaseModel.__repr_args__` yields them."""
+
+
+def some_of(model: BaseModel, *names: str) -> Pairs:
+    """Yield the name and value of some fields of a model that are not None.
+
+    Parameters
+    ----------
+    model, *names : BaseModel, str
+        The model and its fields.
+
+    Yields
+    ------
+    (str, Any)
+        Name and value.
+    """
+    for name in names:
+        value = getattr(model, name)
+        if value is not None:
+            yield name, _short(value)
+
+
+def counts_of(model: BaseModel) -> Pairs:
+    """Yield the name and the numbers of a model, and how many items its lists have."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, tuple | list | dict):
+            if value:
+                yield name, len(value)
+        elif name == "name" or (isinstance(value, int) and name != "schema_version"):
+            yield name, _short(value)
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return printable(value, 80) if isinstance(value, str) else value

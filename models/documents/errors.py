@@ -18,13 +18,13 @@ class InputError(PpsolveError):
     Parameters
     ----------
     message : str
-        What is wrong and what would be right.
+        Description of the fault and of a right value.
     source : str or None
         File name (or ``<stdin>``) that the input came from.
     field : str or None
         Dotted path of the offending field, e.g. ``times.forward[2]``.
     longest : int
-        Characters of the message that are shown; more for lists of what would be right.
+        Characters of the message that are shown; more for lists of right values.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NotApplicableError(PpsolveError):
 
 
 class HeuristicFailedError(PpsolveError):
-    """A heuristic gave up on an instance that it is defined on; says why in its own words."""
+    """A heuristic gave up on an instance that it is defined on; the text is its own."""
 
 
 class DeadlockError(PpsolveError):
@@ -88,10 +88,8 @@ class MemoryDeadlockError(PpsolveError):
 
     Parameters
     ----------
-    op : str
-        Name of an op that waits.
-    pool : str
-        Name of the memory pool it waits for.
+    op, pool : str
+        Name of an op that waits, and of the memory pool it waits for.
     """
 
     def __init__(self, op: str, pool: str) -> None:
@@ -100,7 +98,7 @@ class MemoryDeadlockError(PpsolveError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Say if an interrupt is behind an error, as where a compiled module was loading."""
+    """Return True if an interrupt is behind an error, as where a compiled module was loading."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

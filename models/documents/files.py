@@ -27,7 +27,7 @@ PICKLED = (
 )
 
 LARGEST_INPUT = 256 * 2**20
-"""Bytes that are read of one input: parsed JSON was measured to take 6 to 7 times its text."""
+"""Bytes that are read of one input; parsed JSON takes 6 to 7 times its text."""
 
 WRITER_SECONDS = 1.0
 """Seconds in which somebody has to open a named pipe that is read."""
@@ -39,10 +39,8 @@ SAFE_DIGITS = sys.int_info.str_digits_check_threshold
 def read_text(path: str | Path) -> str:
     """Return the text of a file or pipe, or of standard input for ``-``.
 
-    Raises
-    ------
-    InputError
-        The file is missing, a directory, a device, too large, unreadable or not UTF-8.
+    An `InputError` says that it is missing, a directory, a device, too large, unreadable or not
+    UTF-8.
     """
     source = source_name(path)
     if str(path) == STANDARD_STREAM:
@@ -53,22 +51,18 @@ def read_text(path: str | Path) -> str:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Open an input for reading.
+    """Open an input for reading; an `InputError` says why it cannot be opened or read.
 
     Parameters
     ----------
     path : str or Path
-        A file, or a pipe that somebody writes to, such as ``/dev/stdin`` or ``<(...)``.
+        A file, or a pipe that somebody writes to, such as ``/dev/stdin`` or ``<(...)``; no
+        directory and no device.
 
     Yields
     ------
     BinaryIO
-        Its bytes; an `OSError` of who reads them becomes an `InputError`.
-
-    Raises
-    ------
-    InputError
-        It is missing, a directory, a pipe without a writer or a device, or cannot be read.
+        Its bytes.
     """
     source = source_name(path)
     try:
@@ -91,10 +85,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
-    """Refuse pipes that nobody writes to, and devices, which may have no end.
-
-    Terminals, and the device that is always empty, have one.
-    """
+    """Refuse pipes without a writer, and devices, which may have no end; terminals have one."""
     status = os.fstat(stream.fileno())
     if stat.S_ISFIFO(status.st_mode) and not _has_writer(stream, path):
         raise InputError(
@@ -123,7 +114,6 @@ def _has_writer(stream: BinaryIO, path: str | Path) -> bool:
 
 
 def _limited(stream: BinaryIO, source: str) -> bytes:
-    """Read to the end of a stream, of which no more than `LARGEST_INPUT` bytes are taken."""
     data = stream.read(LARGEST_INPUT + 1)
     if len(data) > LARGEST_INPUT:
         raise InputError(f"expected at most {LARGEST_INPUT >> 20} MiB, this is more", source=source)
@@ -142,12 +132,11 @@ def _as_text(data: bytes, source: str) -> str:
 
 
 def _looks_pickled(data: bytes) -> bool:
-    """Say if `data` begins like a pickle of a binary protocol: PROTO, then 2 to 5."""
+    """Return True for the beginning of a pickle of a binary protocol: PROTO, then 2 to 5."""
     return data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
 def _standard_input(source: str) -> str:
-    """Read standard input as UTF-8, whatever the locale says; a replaced one may be text only."""
     raw = getattr(sys.stdin, "buffer", None)
     if raw is not None:
         return _as_text(_limited(raw, source), source)
@@ -191,32 +180,25 @@ def _refuse_surrogates(data: Any) -> None:
 
 
 def _integer(text: str) -> int | Decimal:
-    """Return an int, or a decimal where Python may refuse to make an int of so many digits.
-
-    Nothing takes numbers that long, but the error is then the one that names the field.
-    """
+    """Return an int, or a decimal where Python may refuse to make an int of so many digits."""
     return int(text) if len(text) <= SAFE_DIGITS else Decimal(text)
 
 
 def parse_json(text: str, source: str) -> Any:
     """Parse JSON, decimals kept exactly as written.
 
+    An `InputError` says that it is no JSON (with line and column), that a field is there twice, or
+    that a text has half a character.
+
     Parameters
     ----------
-    text : str
-        JSON.
-    source : str
-        Name of the text in errors.
+    text, source : str
+        JSON, and its name in errors.
 
     Returns
     -------
     object
         Dicts, lists, texts, bools, None, and numbers as int or Decimal.
-
-    Raises
-    ------
-    InputError
-        Not JSON (with line and column), a field that is there twice, or half a character.
     """
     try:
         data = json.loads(
@@ -251,19 +233,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file whole or not at all (temporary file, then rename); ``-`` is standard output.
+    """Write a file whole or not at all, as `write_bytes` does; ``-`` is standard output.
 
     Parameters
     ----------
-    path : str or Path
-        The file.
-    text : str
-        Its content, written as UTF-8.
-
-    Raises
-    ------
-    InputError
-        The file cannot be written.
+    path, text : str or Path, str
+        The file and its content, written as UTF-8.
     """
     if str(path) == STANDARD_STREAM:
         sys.stdout.write(text)
@@ -272,17 +247,15 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all; errors as in `write_text`.
+    """Write a file whole or not at all (temporary file, then rename).
 
-    A device or a named pipe is written to as it is, and a symbolic link is followed: renaming
-    would put a file in their place. Once this returns, the file outlives a loss of power.
+    A device or a named pipe is written to as it is, and a symbolic link is followed: renaming would
+    put a file in their place. Once this returns, the file outlives a loss of power.
 
     Parameters
     ----------
-    path : str or Path
-        The file.
-    data : bytes
-        Its content.
+    path, data : str or Path, bytes
+        The file and its content; an `InputError` says why it cannot be written.
     """
     try:
         target = destination(path)
@@ -297,7 +270,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def is_read_only(target: Path) -> bool:
-    """Say if a file is there that nobody, or not this user, may write to.
+    """Return True for a file that nobody, or not this user, may write to.
 
     A rename would replace it all the same, and the superuser may write to any file.
     """
@@ -317,7 +290,6 @@ def destination(path: str | Path) -> Path:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    """Put a new file in the place of `target`, which keeps its permissions."""
     temporary = target.with_name(f".ppsolve-{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as stream:
@@ -334,7 +306,6 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _keep_name(folder: Path) -> None:
-    """Let the new name of a file in `folder` outlive a loss of power, where folders allow that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

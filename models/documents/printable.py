@@ -1,6 +1,6 @@
-"""Text of any origin as a terminal may get it: nothing that acts on the terminal, nothing endless.
+"""Text of any origin made safe for a terminal: nothing that acts on it, nothing endless.
 
-What Python calls unprintable is escaped: control characters (C0, C1, DEL), separators of lines and
+Unprintable characters are escaped: control characters (C0, C1, DEL), separators of lines and
 paragraphs, marks that turn the direction of writing, characters without a width, and blanks other
 than the space. Names and units in a file may hold all of them.
 """
@@ -23,10 +23,8 @@ def printable(text: str, longest: int = LONGEST_PART) -> str:
 
     Parameters
     ----------
-    text : str
-        Any text.
-    longest : int
-        Characters of the result, which keeps the beginning and the end of a longer text.
+    text, longest : str, int
+        Any text, and the most characters of the result.
 
     Returns
     -------
@@ -44,15 +42,13 @@ def printable_lines(text: str, longest: int = LONGEST_LINE) -> str:
 
     Parameters
     ----------
-    text : str
-        Any text.
-    longest : int
-        Characters that are kept of each line.
+    text, longest : str, int
+        Any text, and the most characters that are kept of each line.
 
     Returns
     -------
     str
-        Printable ASCII and line ends.
+        Printable text and line ends.
     """
     if text.isprintable() and len(text) <= longest:
         return text

@@ -1,17 +1,14 @@
-"""Writing instances: one text that people can read, one fingerprint that ignores layout."""
+"""Text of instances and documents, and the fingerprint of an instance."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from ppsolve.models.documents.base import StrictModel, field_names
-from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.printable import plain_json
 
 ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective")
@@ -19,10 +16,7 @@ ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective
 
 
 def instance_text(instance: StrictModel) -> str:
-    """Return the JSON text of an instance or a request: one field a line, defaults left out.
-
-    Numbers are written as the nearest double, ints where whole; the text ends in a newline.
-    """
+    """Return the JSON text of an instance or a request: one field a line, defaults left out."""
     lines = [
         f"  {json.dumps(name)}: {json.dumps(value)}"
         for name, value in instance_data(instance).items()
@@ -46,7 +40,7 @@ def document_text(document: BaseModel) -> str:
 
 
 def fingerprint(instance: StrictModel) -> str:
-    """Return the SHA-256 of an instance's question, as hex; name and description do not count."""
+    """Return the SHA-256 of an instance as hex; name, description and layout do not count."""
     asked = {
         key: value for key, value in _sparse(instance).items() if key not in {"name", "description"}
     }
@@ -55,24 +49,3 @@ def fingerprint(instance: StrictModel) -> str:
 
 def _sparse(instance: StrictModel) -> dict[str, Any]:
     return instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-
-
-def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> None:
-    """Write instances to files below a directory.
-
-    Parameters
-    ----------
-    instances : mapping of str to model
-        Instances by file name, relative to the directory.
-    directory : Path
-        Made if it is not there, as are the directories of the names.
-
-    Raises
-    ------
-    InputError
-        A file cannot be written.
-    """
-    for name, instance in instances.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, instance_text(instance))

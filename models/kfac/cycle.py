@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance, KfacModule
 from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND, STEP_KIND
@@ -169,7 +169,7 @@ class LoweredCycle:
         self._refuse_too_many_ops()
         self.iteration = lower_iteration(instance, exact=exact)
         self.scale = self.iteration.scale
-        self.builder = ProblemBuilder()
+        self.builder = ProblemBuilder(instance.name, self.scale)
         self.devices = self.pipeline.device_grid
         self.holders: dict[int, list[int]] = defaultdict(list)
         for stage, device in places(self.pipeline):
@@ -185,7 +185,7 @@ class LoweredCycle:
         # Of each stage and device: int64[N, modules], and int64[N - 1] between two iterations.
         self.preconditions: dict[Place, IntArray] = {}
         self.steps: dict[Place, IntArray] = {}
-        self.names: dict[int, str] = {}
+        self.names = self.builder.explicit_names
         self._add_resources()
         self._repeat_pipeline()
         for stage in range(self.pipeline.num_stages):
@@ -194,15 +194,10 @@ class LoweredCycle:
             self._add_curvature(factor)
         for number, module in enumerate(self.modules):
             self._add_refresh(number, module)
-        self.problem = self.builder.build(
-            name=self.instance.name,
-            scale=self.scale,
-            objective=Objective.MAKESPAN,
-            span_resources=self.iteration.span_resources.tolist(),
-            pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
-            families=self._families(),
-            explicit_names=self.names,
-        )
+        self.builder.span_resources = self.iteration.span_resources
+        self.builder.pools = [self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)]
+        self.builder.families = self._families()
+        self.problem = self.builder.build()
 
     def _refuse_too_many_ops(self) -> None:
         of_iteration = self.pipeline.num_stages * self.pipeline.num_microbatches * 3
@@ -240,9 +235,7 @@ class LoweredCycle:
                 kind,
                 np.broadcast_to(iteration.duration[ops], (self.length, len(ops))),
                 table[ops],
-                stage=iteration.stage[ops],
-                device=iteration.device[ops],
-                microbatch=iteration.microbatch[ops],
+                OpLabels(iteration.stage[ops], iteration.device[ops], iteration.microbatch[ops]),
             )
         self.builder.add_precedences(
             op_of[:, iteration.before], op_of[:, iteration.after], iteration.lag
@@ -286,8 +279,7 @@ class LoweredCycle:
             PRECONDITION_KIND,
             np.broadcast_to(np.array(ticks, dtype=np.int64), shape),
             self.compute[[device]],
-            stage=stage,
-            device=device,
+            OpLabels(stage, device),
         )
         at = self._at(stage, device)
         for (k, x), op in np.ndenumerate(ops):
@@ -303,8 +295,7 @@ class LoweredCycle:
             STEP_KIND,
             np.zeros(self.length - 1, dtype=np.int64),
             np.array([FREE]),
-            stage=stage,
-            device=device,
+            OpLabels(stage, device),
         )
         self.builder.add_precedences(last[:-1], steps[:, None])
         forwards = self.data["A"][stage, self.devices[stage] == device]
@@ -323,9 +314,7 @@ class LoweredCycle:
             kind,
             np.broadcast_to(np.array(ticks, dtype=np.int64)[:, None], shape),
             self.compute[self.devices[stages]][..., None],
-            stage=stages[:, None],
-            device=self.devices[stages],
-            microbatch=np.arange(shape[1]),
+            OpLabels(stages[:, None], self.devices[stages], np.arange(shape[1])),
         )
         self.builder.add_precedences(self._data(factor)[stages], ops)
         for module, row in zip(self.modules, ops.tolist(), strict=True):
@@ -362,8 +351,7 @@ class LoweredCycle:
             kind,
             np.array([self.scale.ticks(work_time(module, "sync", factor))], dtype=np.int64),
             np.array([self.comm[device] for device in devices]),
-            stage=module.stage,
-            device=devices[0],
+            OpLabels(module.stage, devices[0]),
         )
         self.builder.add_precedences(gate, sync)
         self.names[int(sync[0])] = f"{kind}{module.stage}:{module.name}"
@@ -377,8 +365,7 @@ class LoweredCycle:
             kind,
             np.full(len(holders), ticks, dtype=np.int64),
             self.compute[holders][:, None],
-            stage=stage,
-            device=holders,
+            OpLabels(stage, holders),
         )
         for device, op in zip(self.holders[stage], ops.tolist(), strict=True):
             self.names[op] = f"{kind}{stage}:{module.name}{self._at(stage, device)}"

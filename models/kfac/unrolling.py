@@ -10,7 +10,15 @@ from functools import cache, reduce
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import (
+    FREE,
+    IntArray,
+    Objective,
+    OpLabels,
+    Pool,
+    Problem,
+    ProblemBuilder,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
 from ppsolve.models.kfac.pattern import (
@@ -142,13 +150,12 @@ class _RefreshLowering:
         self.devices = [pattern.devices[device] for device in devices]
         self.chosen = set(devices)
         self.weight_of = weight_of
-        self.builder = ProblemBuilder()
+        self.builder = ProblemBuilder(pattern.name, pattern.scale, Objective.COMPLETION)
         self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
         self.comm: dict[int, int] = {}
         if not pattern.syncs_in_holes:
             self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
-        self.names: dict[int, str] = {}
-        self.windows: dict[int, IntArray] = {}
+        self.names, self.windows = self.builder.explicit_names, self.builder.windows
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
         self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -166,16 +173,9 @@ class _RefreshLowering:
             self._add_dependencies(device)
         weight = np.zeros(len(self.names), dtype=np.int64)
         weight[list(self.weights)] = list(self.weights.values())
-        problem = self.builder.build(
-            name=self.pattern.name,
-            scale=self.pattern.scale,
-            objective=Objective.COMPLETION,
-            span_resources=list(self.compute.values()),
-            pools=self._pools(),
-            explicit_names=self.names,
-            windows=self.windows,
-            weight=weight,
-        )
+        self.builder.span_resources = list(self.compute.values())
+        self.builder.pools, self.builder.weight = self._pools(), weight
+        problem = self.builder.build()
         return LoweredRefresh(problem, self.iterations, self.op_of)
 
     def _add_pipeline(self, device: DevicePattern) -> None:
@@ -192,9 +192,11 @@ class _RefreshLowering:
             ),
             np.array(ends, dtype=np.int64) - np.array(begins, dtype=np.int64),
             self._occupied(device.device, begins, ends),
-            stage=device.device,
-            device=device.device,
-            microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
+            OpLabels(
+                stage=device.device,
+                device=device.device,
+                microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
+            ),
             pinned=np.array(begins, dtype=np.int64),
         )
         for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
@@ -238,9 +240,7 @@ class _RefreshLowering:
             kind,
             np.full(work.parts, length, dtype=np.int64),
             np.array([streams[d] for d in devices], dtype=np.int64),
-            stage=device.device,
-            device=device.device,
-            microbatch=np.arange(work.parts) if cut else FREE,
+            OpLabels(device.device, device.device, np.arange(work.parts) if cut else FREE),
         )
         for part, op in enumerate(ops.tolist()):
             self.names[op] = f"{who}/{work.name}" + (f"#{part}" if cut else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
@@ -38,7 +39,6 @@ def _group(value: Any) -> Any:
 
 
 def _cap(value: Any) -> Any:
-    """Check a cap, or an object with a cap per group."""
     caps = value if isinstance(value, dict) else {None: value}
     for key, cap in caps.items():
         try:
@@ -56,34 +56,19 @@ def _cap(value: Any) -> Any:
 
 
 class OverlapNode(StrictModel):
-    """One node of the program.
-
-    Parameters
-    ----------
-    name : str
-        Unique name.
-    kind : {"compute", "comm", "wait"}
-        Kernel on the compute stream, collective on the stream of its group, or wait.
-    duration : number
-        Duration; 0 for a wait.
-    deps : list of str
-        Names of earlier nodes that it directly depends on. A wait names exactly one collective.
-    group : str, optional
-        Process group of a collective; collectives of one group run one at a time.
-    bytes : number
-        Size of its output, held from its start to the end of the last use; 0 for a wait, which
-        stands for the output of its collective.
-    collective : str, optional
-        Type of a collective, e.g. ``all_gather``; for display.
-    """
+    """One node of the program."""
 
     name: Annotated[str, Field(min_length=1, max_length=500)]
     kind: NodeKind
-    duration: Number = Field(default=0, validate_default=True)
-    deps: tuple[str, ...] = ()
-    group: Annotated[str, BeforeValidator(_group)] | None = None
-    bytes: Number = Field(default=0, validate_default=True)
-    collective: str | None = None
+    duration: Number = Field(default=0, validate_default=True)  # 0 for a wait
+    deps: tuple[str, ...] = ()  # earlier nodes; those of a wait name exactly one collective
+    group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
+    bytes: Number = Field(default=0, validate_default=True)  # of its output; 0 for a wait
+    collective: str | None = None  # e.g. ``all_gather``; for display
+
+
+def _fault(index: int, key: str, message: str) -> InputError:
+    return InputError(message, field=f"nodes[{index}]{key}")
 
 
 class OverlapInstance(Instance):
@@ -120,91 +105,66 @@ class OverlapInstance(Instance):
         place: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
             if node.name in place:
-                raise InputError(
-                    f'the name "{node.name[:60]}" is there twice (nodes {place[node.name]} '
-                    f"and {index})",
-                    field=f"nodes[{index}].name",
-                )
+                places = f"nodes {place[node.name]} and {index}"
+                text = f'the name "{node.name[:60]}" is there twice ({places})'
+                raise _fault(index, ".name", text)
             if node.name.startswith(RESERVED):
-                raise InputError(
-                    f"names that begin with {' or '.join(RESERVED)} are taken, got "
-                    f'"{node.name[:60]}"',
-                    field=f"nodes[{index}].name",
-                )
+                text = f'names that begin with {" or ".join(RESERVED)} are taken, got "'
+                raise _fault(index, ".name", f'{text}{node.name[:60]}"')
             place[node.name] = index
         for index, node in enumerate(self.nodes):
             self._check_deps(index, node, place)
-            self._check_kind(index, node, place)
-        self._check_waits(place)
+        for index, node in enumerate(self.nodes):
+            self._check_kind(index, node)
+        self._check_waits()
         self._check_groups()
         return self
 
     def _check_deps(self, index: int, node: OverlapNode, place: dict[str, int]) -> None:
         for number, name in enumerate(node.deps):
-            field = f"nodes[{index}].deps[{number}]"
+            key = f".deps[{number}]"
             if name not in place:
-                raise InputError(
-                    f'unknown node "{name[:60]}"' + did_you_mean(name[:60], place), field=field
-                )
+                hint = did_you_mean(name[:60], place)
+                raise _fault(index, key, f'unknown node "{name[:60]}"{hint}')
             if place[name] >= index:
                 what = "itself" if place[name] == index else f'"{name[:60]}", which comes later'
-                raise InputError(
-                    f'"{node.name[:60]}" depends on {what}; expected earlier nodes only '
-                    "(a cycle, or nodes out of program order)",
-                    field=field,
-                )
+                text = f'"{node.name[:60]}" depends on {what}; expected earlier nodes only '
+                raise _fault(index, key, f"{text}(a cycle, or nodes out of program order)")
 
-    def _check_kind(self, index: int, node: OverlapNode, place: dict[str, int]) -> None:
-        field = f"nodes[{index}]"
+    def _check_kind(self, index: int, node: OverlapNode) -> None:
         if node.kind is not NodeKind.WAIT and "duration" not in node.model_fields_set:
-            raise InputError("this field is required", field=f"{field}.duration")
+            raise _fault(index, ".duration", "this field is required")
         if node.kind is not NodeKind.COMM:
             for key in ("group", "collective"):
                 if getattr(node, key) is not None:
-                    raise InputError("expected on collectives only", field=f"{field}.{key}")
+                    raise _fault(index, f".{key}", "expected on collectives only")
         if node.kind is not NodeKind.WAIT:
             return
-        if node.duration or node.bytes:
-            key = "duration" if node.duration else "bytes"
-            raise InputError(
-                f"expected 0 for a wait, got {describe(getattr(node, key))}", field=f"{field}.{key}"
-            )
-        waited = [
-            name
-            for name in dict.fromkeys(node.deps)
-            if self.nodes[place[name]].kind is NodeKind.COMM
-        ]
+        for key in ("duration", "bytes"):
+            if value := getattr(node, key):
+                raise _fault(index, f".{key}", f"expected 0 for a wait, got {describe(value)}")
+        waited = self._collectives_of(index)
         if len(waited) != 1:
-            raise InputError(
-                f'expected exactly one collective that the wait "{node.name[:60]}" waits for, '
-                f"got {len(waited)}",
-                field=f"{field}.deps",
-            )
+            text = f'expected exactly one collective that the wait "{node.name[:60]}" waits for, '
+            raise _fault(index, ".deps", f"{text}got {len(waited)}")
 
-    def _check_waits(self, place: dict[str, int]) -> None:
-        waits = Counter(
-            name
-            for node in self.nodes
-            if node.kind is NodeKind.WAIT
-            for name in set(node.deps)
-            if self.nodes[place[name]].kind is NodeKind.COMM
-        )
-        for index, node in enumerate(self.nodes):
-            if node.kind is NodeKind.COMM and waits[node.name] != 1:
-                raise InputError(
-                    f'expected one wait for the collective "{node.name[:60]}", '
-                    f"got {waits[node.name]}",
-                    field=f"nodes[{index}]",
-                )
+    def _collectives_of(self, index: int) -> list[int]:
+        return [dep for dep in self.deps[index] if self.nodes[dep].kind is NodeKind.COMM]
+
+    def _check_waits(self) -> None:
+        waits = Counter(dep for i in self.of_kind(NodeKind.WAIT) for dep in self._collectives_of(i))
+        for index in self.of_kind(NodeKind.COMM):
+            if waits[index] != 1:
+                text = f'expected one wait for the collective "{self.nodes[index].name[:60]}", '
+                raise _fault(index, "", f"{text}got {waits[index]}")
 
     def _check_groups(self) -> None:
-        if isinstance(self.max_in_flight, dict):
-            for group in self.max_in_flight:
-                if group not in self.groups:
-                    raise InputError(
-                        f'unknown group "{group[:60]}"' + did_you_mean(group[:60], self.groups),
-                        field=f"max_in_flight.{group[:60]}",
-                    )
+        for group in self.max_in_flight if isinstance(self.max_in_flight, dict) else ():
+            if group not in self.groups:
+                raise InputError(
+                    f'unknown group "{group[:60]}"' + did_you_mean(group[:60], self.groups),
+                    field=f"max_in_flight.{group[:60]}",
+                )
 
     @cached_property
     def index_of(self) -> dict[str, int]:
@@ -234,10 +194,7 @@ class OverlapInstance(Instance):
     @cached_property
     def collective_of(self) -> dict[int, int]:
         """Position of the collective that each wait waits for."""
-        return {
-            wait: next(d for d in self.deps[wait] if self.nodes[d].kind is NodeKind.COMM)
-            for wait in self.of_kind(NodeKind.WAIT)
-        }
+        return {wait: self._collectives_of(wait)[0] for wait in self.of_kind(NodeKind.WAIT)}
 
     @cached_property
     def wait_of(self) -> dict[int, int]:
@@ -247,13 +204,18 @@ class OverlapInstance(Instance):
     @cached_property
     def previous_in_group(self) -> dict[int, int]:
         """Position of the collective of the same group before each one, in program order."""
+        return self.previous_along(range(len(self.nodes)))
+
+    def previous_along(self, order: Iterable[int]) -> dict[int, int]:
+        """Return the collective of the same group before each one, in an order of positions."""
         latest: dict[str, int] = {}
         found = {}
-        for index in self.of_kind(NodeKind.COMM):
-            group = self.group_of(index)
-            if group in latest:
-                found[index] = latest[group]
-            latest[group] = index
+        for index in order:
+            if self.nodes[index].kind is NodeKind.COMM:
+                group = self.group_of(index)
+                if group in latest:
+                    found[index] = latest[group]
+                latest[group] = index
         return found
 
     def cap_of(self, group: str) -> int | None:

@@ -8,9 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.overlap.families import alike_parts
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
@@ -19,21 +18,11 @@ BYTES = "live bytes"
 
 @dataclass(frozen=True, eq=False)
 class LoweredOverlap:
-    """A problem whose first n ops are the n nodes of the program, and the ops added to them.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    launch : dict of int to int
-        Launch op of each collective of a group with a cap, a point of the compute stream.
-    release : dict of int to int
-        Op that releases the bytes of a node with several last users.
-    """
+    """A problem whose first n ops are the n nodes of the program, and the ops added to them."""
 
     problem: Problem
-    launch: dict[int, int]
-    release: dict[int, int]
+    launch: dict[int, int]  # launch op of each collective of a group with a cap
+    release: dict[int, int]  # op that releases the bytes of a node with several last users
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
@@ -41,10 +30,8 @@ class LoweredOverlap:
 
         Parameters
         ----------
-        instance : OverlapInstance
-            The program, n nodes.
-        problem : Problem
-            Its lowered problem.
+        instance, problem
+            The program and its problem.
 
         Returns
         -------
@@ -77,17 +64,12 @@ def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
     instance : OverlapInstance
         The program, n nodes.
     exact : bool
-        Refuse durations without a common tick within the limit instead of rounding them up.
+        Raise an `InputError` for durations without a common tick instead of rounding them up.
 
     Returns
     -------
     Problem
         The n nodes, then launches and releases where caps need them.
-
-    Raises
-    ------
-    InputError
-        The durations have no common tick and `exact` is true.
     """
     return _OverlapLowering(instance, exact=exact).run()
 
@@ -97,7 +79,7 @@ class _OverlapLowering:
         self.instance = instance
         durations = {Fraction(node.duration) for node in instance.nodes}
         self.scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
-        self.builder = ProblemBuilder()
+        self.builder = ProblemBuilder(instance.name, self.scale)
         self.compute = self.builder.add_resource("compute")
         self.streams = {
             group: self.builder.add_resource(
@@ -105,7 +87,7 @@ class _OverlapLowering:
             )
             for group in instance.groups
         }
-        self.names = {index: node.name for index, node in enumerate(instance.nodes)}
+        self.names = self.builder.explicit_names
         self.points: list[int] = []
         self.launch: dict[int, int] = {}
         self.users: dict[int, list[int]] = defaultdict(list)
@@ -114,40 +96,41 @@ class _OverlapLowering:
                 self.users[dep].append(index)
 
     def run(self) -> Problem:
-        instance = self.instance
         self._add_nodes()
         self._add_precedences()
-        pools = [*self._flights(), *self._bytes()]
-        return self.builder.build(
-            name=instance.name,
-            scale=self.scale,
-            objective=Objective.MAKESPAN,
-            span_resources=[self.compute],
-            pools=pools,
-            families=[] if pools else alike_parts(instance),
-            explicit_names=self.names,
-            points=np.array(sorted(self.points), dtype=np.int64),
-        )
+        self.builder.span_resources = [self.compute]
+        self.builder.pools = [*self._flights(), *self._bytes()]
+        self.builder.families = [] if self.builder.pools else alike_parts(self.instance)
+        self.builder.points = sorted(self.points)
+        return self.builder.build()
 
     def _add_nodes(self) -> None:
-        """Add one op per node, in blocks of one kind at a time so that op i is node i."""
-        placed = self._placed_waits()
-        for index, node in enumerate(self.instance.nodes):
-            resource = FREE
-            if node.kind is NodeKind.COMPUTE:
-                resource = self.compute
-            elif node.kind is NodeKind.COMM:
-                resource = self.streams[self.instance.group_of(index)]
-            elif index in placed:
-                resource = self.compute
+        nodes, placed = self.instance.nodes, self._placed_waits()
+        resources = []
+        for index, node in enumerate(nodes):
+            if node.kind is NodeKind.COMM:
+                resources.append(self.streams[self.instance.group_of(index)])
+            else:
+                is_held = node.kind is NodeKind.COMPUTE or index in placed
+                resources.append(self.compute if is_held else FREE)
+            if index in placed or (node.duration == 0 and node.kind is not NodeKind.WAIT):
                 self.points.append(index)
-            if node.duration == 0 and node.kind is not NodeKind.WAIT:
-                self.points.append(index)
-            self._op(node.kind.value, self.scale.ticks(Fraction(node.duration)), resource)
+        kinds = [self.builder.kind_number(node.kind.value) for node in nodes]
+        ticks = [self.scale.ticks(Fraction(node.duration)) for node in nodes]
+        self.builder.add_ops(
+            np.array(kinds, dtype=np.int64),
+            np.array(ticks, dtype=np.int64),
+            np.array(resources, dtype=np.int64)[:, None],
+            OpLabels(device=0),
+        )
+        self.names.update(enumerate(node.name for node in nodes))
 
-    def _op(self, kind: str, duration: int, resource: int) -> int:
-        ops = self.builder.add_ops(kind, np.array([duration]), np.array([[resource]]), device=0)
-        return int(ops[0])
+    def _add_point(self, kind: str, node: int, resource: int) -> int:
+        """Add an op of no length that is named for a node."""
+        duration, resources = np.zeros(1, dtype=np.int64), np.array([[resource]])
+        op = int(self.builder.add_ops(kind, duration, resources, OpLabels(device=0))[0])
+        self.names[op] = f"{kind}:{self.instance.nodes[node].name}"
+        return op
 
     def _placed_waits(self) -> set[int]:
         """Return the waits that are points: their place matters to a collective or a cap."""
@@ -179,29 +162,20 @@ class _OverlapLowering:
             members = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
             for collective in members:
                 self._add_launch(collective)
-            pools.append(
-                Pool(
-                    name="in flight" if len(instance.groups) == 1 else f"in flight {group}",
-                    capacity=Fraction(cap),
-                    initial=Fraction(0),
-                    amounts=(Fraction(1),),
-                    acquire_op=np.array([self.launch[c] for c in members], dtype=np.int64),
-                    acquire_amount=np.zeros(len(members), dtype=np.int64),
-                    release_op=np.array([instance.wait_of[c] for c in members], dtype=np.int64),
-                    release_amount=np.zeros(len(members), dtype=np.int64),
-                )
-            )
+            name = "in flight" if len(instance.groups) == 1 else f"in flight {group}"
+            launches = [(self.launch[member], Fraction(1)) for member in members]
+            waits = [(instance.wait_of[member], Fraction(1)) for member in members]
+            pools.append(Pool.of(name, Fraction(cap), launches, waits))
         return pools
 
     def _add_launch(self, collective: int) -> None:
         """Add the point of the compute stream at which a collective is launched.
 
-        In frozen order launches follow one another; in free order they may always be taken to
-        run in the order of their collectives. A collective may be launched while one that it needs
-        runs: it is the stream that waits for that.
+        In frozen order launches follow one another; in free order they may always be taken to run
+        in the order of their collectives. A collective may be launched while one that it needs
+        runs: the stream waits for that.
         """
-        op = self._op(LAUNCH_KIND, 0, self.compute)
-        self.names[op] = f"launch:{self.instance.nodes[collective].name}"
+        op = self._add_point(LAUNCH_KIND, collective, self.compute)
         self.points.append(op)
         self.launch[collective] = op
         self.builder.add_precedences(op, collective)
@@ -216,61 +190,28 @@ class _OverlapLowering:
         cap = self.instance.max_live_bytes
         if cap is None:
             return []
-        amounts: list[Fraction] = []
-        rows: list[tuple[int, int, int]] = []
-        for index, node in enumerate(self.instance.nodes):
-            if node.bytes == 0:
-                continue
-            amount = Fraction(node.bytes)
-            if amount not in amounts:
-                amounts.append(amount)
-            rows.append((index, self._last_use(index), amounts.index(amount)))
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        return [
-            Pool(
-                name=BYTES,
-                capacity=Fraction(cap),
-                initial=Fraction(0),
-                amounts=tuple(amounts),
-                acquire_op=table[:, 0],
-                acquire_amount=table[:, 2],
-                release_op=table[:, 1],
-                release_amount=table[:, 2],
-            )
-        ]
+        nodes = self.instance.nodes
+        held = [(index, Fraction(node.bytes)) for index, node in enumerate(nodes) if node.bytes]
+        freed = [(self._last_use(index), amount) for index, amount in held]
+        return [Pool.of(BYTES, Fraction(cap), held, freed)]
 
     def _last_use(self, index: int) -> int:
         """Return the op whose end releases a node's output: its last user, or one after several."""
-        users = last_users(self.instance, self.users, index)
+        users = _last_users(self.instance, self.users, index)
         if not users:
             return index
         if len(users) == 1:
             return users[0]
-        op = self._op(RELEASE_KIND, 0, FREE)
-        self.names[op] = f"release:{self.instance.nodes[index].name}"
+        op = self._add_point(RELEASE_KIND, index, FREE)
         self.builder.add_precedences(np.array(users), op)
         return op
 
 
-def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
-    """Return the users of a node's output that no other user directly depends on.
+def _last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
+    """Return the users of a node's output that no other user directly depends on, ascending.
 
     A wait stands for the output of its collective: the users of the wait count, and the wait
     itself only where it has none.
-
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program.
-    users : dict of int to list of int
-        Positions of the direct users of each node.
-    index : int
-        Position of the node.
-
-    Returns
-    -------
-    list of int
-        Positions of the last users, ascending.
     """
     found: set[int] = set()
     for user in users.get(index, []):
@@ -278,3 +219,52 @@ def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: in
         found.update(users.get(user, []) or [user] if is_alias else [user])
     covered = {dep for user in found for dep in instance.deps[user]}
     return sorted(found - covered)
+
+
+_Signature = tuple[tuple[object, ...], ...]
+
+
+def alike_parts(instance: OverlapInstance) -> list[IntArray]:
+    """Return families of interchangeable node vectors, int64[members, length] each.
+
+    A part is a set of nodes that no dependency links to the rest (a micro-batch, say). Two parts
+    are alike if their nodes, in program order, have the same kinds, durations, groups and
+    dependencies. With frozen order of collectives no parts are interchangeable.
+    """
+    if instance.collective_order == "frozen":
+        return []
+    alike: dict[_Signature, list[list[int]]] = defaultdict(list)
+    for part in _parts(instance):
+        alike[_signature(instance, part)].append(part)
+    return [np.array(parts, dtype=np.int64) for parts in alike.values() if len(parts) > 1]
+
+
+def _parts(instance: OverlapInstance) -> list[list[int]]:
+    leader = list(range(len(instance.nodes)))
+
+    def find(node: int) -> int:
+        while leader[node] != node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    for index, deps in enumerate(instance.deps):
+        for dep in deps:
+            leader[find(index)] = find(dep)
+    parts: dict[int, list[int]] = defaultdict(list)
+    for index in range(len(leader)):
+        parts[find(index)].append(index)
+    return list(parts.values())
+
+
+def _signature(instance: OverlapInstance, part: list[int]) -> _Signature:
+    place = {index: number for number, index in enumerate(part)}
+    return tuple(
+        (
+            instance.nodes[index].kind,
+            instance.nodes[index].duration,
+            instance.nodes[index].group,
+            tuple(sorted(place[dep] for dep in instance.deps[index])),
+        )
+        for index in part
+    )

@@ -1,4 +1,4 @@
-"""Results of overlap instances: a program order beside the figures of every schedule."""
+"""Results of overlap instances: a program order and the figures of its schedule."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
 class ExposedCollective(Reported):
     """A collective that the compute stream waits for.
 
-    Parameters
-    ----------
-    name : str
-        The collective.
-    waited : number
-        Time for which its wait holds the compute stream.
-    because : list of str
-        Chain of nodes that ends with it; each starts as soon as the one before it allows.
+    `waited` is the time for which its wait holds the compute stream; `because` the chain of nodes
+    that ends with it, each of which starts as soon as the one before it allows.
     """
 
     name: str
@@ -24,21 +18,13 @@ class ExposedCollective(Reported):
 
 
 class ProgramFigures(Reported):
-    """A program order on the two streams.
+    """A program order on its streams.
 
-    Parameters
-    ----------
-    order : list of str
-        Names of the nodes in program order.
-    exposed_wait : number
-        Time for which all waits hold the compute stream.
-    max_in_flight : int
-        Most collectives of one group between their place in the order and their wait's.
-    peak_live_bytes : float
-        Most bytes of outputs held at once.
-    estimate, estimate_seed : float or None
-        Inductor's own estimates of the order, figures to compare with the true makespan; the
-        second is None once two collectives run at the same time.
+    `order` names the nodes in program order, `exposed_wait` is the time for which all waits hold
+    the compute stream, `max_in_flight` the most collectives of one group between their place in the
+    order and their wait's, `peak_live_bytes` the most bytes of outputs held at once. `estimate` and
+    `estimate_seed` are Inductor's own estimates; the second is None once two collectives run at the
+    same time.
     """
 
     order: list[str] | None = None
@@ -58,15 +44,10 @@ class OverlapEntry(HeuristicEntry, ProgramFigures):
 class OverlapResult(Result, ProgramFigures):
     """Outcome of `optimize` for an overlap instance.
 
-    Parameters
-    ----------
-    exposed : list of ExposedCollective
-        Collectives that are not hidden, the longest wait first.
-    in_flight_curve, live_bytes_curve : list of (time, amount)
-        Collectives of all groups between their launch and the end of their wait, and bytes held,
-        from each time on.
-    least_peak_bytes : float
-        Proven lower bound on the peak of live bytes at this makespan, where it was minimised.
+    `exposed` lists the collectives that are not hidden, the longest wait first. `in_flight_curve`
+    and `live_bytes_curve` give, from each time on, the collectives of all groups between their
+    launch and the end of their wait, and the bytes held. `least_peak_bytes` is the proven lower
+    bound on the peak of live bytes at this makespan, where it was minimised.
     """
 
     kind: str | None = "overlap"

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
@@ -160,14 +160,14 @@ class _PipelineLowering:
         self.pipes = instance.stage_devices_of_pipes()
         self.boundary_pairs = hops(instance)
         self.scale = scale
-        self.builder = ProblemBuilder()
+        self.builder = ProblemBuilder(instance.name, scale, instance.objective)
         self.devices = instance.device_grid
         collectives = instance.collectives
         self.inside = {} if collectives is None else collectives.by_kind()
         self.comm: dict[str, list[int]] = {}
         self.grid: dict[str, _OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
-        self.explicit_names: dict[int, str] = {}
+        self.explicit_names = self.builder.explicit_names
         self._ticks = cache(lambda value, segments: scale.ticks(Fraction(value) / segments))
 
     def _lag(self, source: int, target: int) -> int:
@@ -191,15 +191,10 @@ class _PipelineLowering:
         else:
             self._add_transfers()
         self._add_stage_tail_ops()
-        return builder.build(
-            name=instance.name,
-            scale=self.scale,
-            objective=instance.objective,
-            span_resources=self.compute,
-            pools=_pools(self.instance, self.grid, self.devices),
-            families=self._families(),
-            explicit_names=self.explicit_names,
-        )
+        builder.span_resources = self.compute
+        builder.pools = _pools(self.instance, self.grid, self.devices)
+        builder.families = self._families()
+        return builder.build()
 
     def _add_compute_ops(self) -> None:
         pieces: dict[str, list[IntArray]] = {}
@@ -224,9 +219,7 @@ class _PipelineLowering:
             kind,
             np.stack(rows),
             np.asarray(self.compute)[self.devices][..., None],
-            stage=np.arange(num_stages)[:, None],
-            device=self.devices,
-            microbatch=np.arange(num_microbatches),
+            OpLabels(np.arange(num_stages)[:, None], self.devices, np.arange(num_microbatches)),
         )
 
     def _add_pieces(
@@ -237,9 +230,7 @@ class _PipelineLowering:
             kind,
             duration,
             np.asarray(streams)[devices][:, None],
-            stage=stage,
-            device=devices,
-            microbatch=np.arange(duration.shape[1]),
+            OpLabels(stage, devices, np.arange(duration.shape[1])),
         )
         if len(ops) > 1:
             for (segment, i), op in np.ndenumerate(ops):
@@ -338,9 +329,7 @@ class _PipelineLowering:
                         kind,
                         self._transfer_ticks(boundary, source, target)[columns],
                         np.array(resources[source, target]),
-                        stage=sender,
-                        device=source,
-                        microbatch=columns,
+                        OpLabels(sender, source, columns),
                     )
                     self.transfers.append((columns, transfer))
                     self.builder.add_precedences(before, transfer)
@@ -386,7 +375,8 @@ class _PipelineLowering:
         self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
     ) -> int:
         ticks = np.array([self.scale.ticks(entry_at(entry, stage))], dtype=np.int64)
-        ops = self.builder.add_ops(kind, ticks, np.array(resources), stage=stage, device=devices[0])
+        labels = OpLabels(stage, devices[0])
+        ops = self.builder.add_ops(kind, ticks, np.array(resources), labels)
         return int(ops[0])
 
     def _families(self) -> list[IntArray]:

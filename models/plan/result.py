@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ppsolve.models.core.result import Reported, Status, Versions
-from ppsolve.models.documents.display import ShownInNotebooks, display
-from ppsolve.models.documents.short import Pairs, some_of
+from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, some_of
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.plan.request import RankOrder

@@ -19,11 +19,9 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.overlap.claims import check_order
-from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
-from ppsolve.solver.overlap.programs import plan_of_order, plan_of_schedule
+from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS, plan_of_order, plan_of_schedule
 from ppsolve.solver.overlap.realise import realised, run_order
-from ppsolve.solver.overlap.report import ProgramReport
+from ppsolve.solver.overlap.report import ProgramReport, check_order
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
@@ -146,7 +144,7 @@ class ProgramTask(ScheduleTask):
 
     def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
         """Look for a program order of CP-SAT's schedule where it has none as it is."""
-        from ppsolve.solver.overlap.idle_free import idle_free_schedule
+        from ppsolve.solver.overlap.least_bytes import idle_free_schedule
 
         found, value = answer.schedule, self.board.value
         if found is None or (value is not None and value <= found.value):

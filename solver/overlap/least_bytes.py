@@ -1,4 +1,4 @@
-"""The least peak of live bytes at a given makespan, by halving the cap."""
+"""Searches of programs by CP-SAT: least peak of live bytes, and schedules without idle time."""
 
 from __future__ import annotations
 
@@ -9,53 +9,76 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
+
+from ppsolve.models.core.problem import Objective, most_in_use
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.overlap.idle_free import idle_free_schedule
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
-_EXCESS = Fraction(1, 10**9)
-"""Excess that `Pool.limit` allows: more than one unit of a capacity beyond 1e9 units."""
 
-_DIGITS = 100
-"""Digits of a capacity, far more than the 46 that an amount of an instance can have."""
+def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
+    """Start all ops as early as the rules allow together, keeping the makespan.
+
+    A program runs every node as soon as its streams and data allow; only waits and launches hold
+    something back. Where caps make idle time useful, it has to be time until something ends.
+
+    Parameters
+    ----------
+    schedule, limits
+        A schedule of n ops, and the time that is left.
+
+    Returns
+    -------
+    Schedule or None
+        A schedule no longer than the one given; None where none is found in time.
+    """
+    problem = schedule.problem
+    latest = schedule.makespan - problem.duration
+    windows = {op: np.array([[0, last]], dtype=np.int64) for op, last in enumerate(latest.tolist())}
+    early = replace(
+        problem,
+        objective=Objective.COMPLETION,
+        weight=np.ones(problem.num_ops, dtype=np.int64),
+        windows=windows,
+    )
+    # Most searches take 0.1 s and 0.01 units; one that takes longer may end, as any schedule found
+    # will do: the replay of its program order decides.
+    seconds, units = (
+        math.inf if left is None else left for left in (limits.seconds, limits.deterministic)
+    )
+    within = replace(limits, seconds=min(10.0, seconds), deterministic=min(5.0, units), gap=0.0)
+    question = Question(0, Schedule(early, schedule.start))
+    outcome = solve(ImpliedOrder(early), question, within)
+    found = outcome.schedule
+    return None if found is None else Schedule(problem, found.start)
 
 
 @dataclass(frozen=True)
 class LeastBytes:
-    """A program order and a bound on the peak of live bytes.
+    """A program order; no order of its makespan has a smaller peak than `lower` bytes."""
 
-    Parameters
-    ----------
-    order : list of int
-        Places in the program, in the new order.
-    lower : Fraction
-        Proved: no order of this makespan has a smaller peak, in bytes.
-    """
-
-    order: list[int]
+    order: list[int]  # places in the program, in the new order
     lower: Fraction
 
 
 def least_bytes(
     instance: OverlapInstance, order: Sequence[int], makespan: int, limits: SearchLimits
 ) -> LeastBytes:
-    """Lower the peak of live bytes without a longer makespan.
+    """Lower the peak of live bytes without a longer makespan, by halving the cap.
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        A valid order that takes `makespan` ticks.
+    instance, order
+        The program, and a valid order of it.
     makespan : int
-        Most ticks that the order may take.
+        Ticks that the order takes, and may take.
     limits : SearchLimits
         Time for all searches together.
 
@@ -91,12 +114,10 @@ class _LeastBytesSearch:
         self.unit = Fraction(math.gcd(*whole) or 1, denominator)
 
     def peak(self, order: Sequence[int]) -> int:
-        """Return the peak of an order in whole units."""
         timed = replay(self.instance, order, self.durations.tolist())
         return int(live_bytes(self.instance, timed.start, timed.end).peak / self.unit)
 
     def is_out_of_time(self) -> bool:
-        """Return True if no time is left."""
         left = self._left()
         return left.seconds == 0 or left.deterministic == 0
 
@@ -106,8 +127,9 @@ class _LeastBytesSearch:
 
     def _capacity(self, cap: int) -> Decimal:
         """Return a capacity of which a pool lets `cap` units be held, and not one more."""
-        capacity = self.unit * (cap + Fraction(1, 2)) / (1 + _EXCESS)
-        with localcontext(prec=_DIGITS):
+        # most_in_use lets more than one unit beyond a capacity of 1e9 units be held.
+        capacity = self.unit * (cap + Fraction(1, 2)) / most_in_use(Fraction(1))
+        with localcontext(prec=100):  # an amount of an instance has at most 46 digits
             return Decimal(capacity.numerator) / Decimal(capacity.denominator)
 
     def order_within(self, cap: int) -> list[int] | None:

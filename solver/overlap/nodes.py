@@ -1,74 +1,77 @@
-"""An overlap instance as the passes see it: nodes by place, with users, ties and integer times."""
+"""A program of kernels and collectives as a graph: nodes by place, with users and integer times."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Self
+
+import numpy as np
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 
 @dataclass(frozen=True)
 class OverlapProgram:
-    """The nodes 0..n-1 of an instance in program order.
-
-    Parameters
-    ----------
-    kind : list of NodeKind
-        Compute, collective or wait.
-    duration : list of int
-        Lengths, all in one unit that makes them whole.
-    deps, users : list of list of int
-        Direct dependencies and direct users of each node, chained collectives included.
-    comms : list of int
-        The collectives.
-    rank : list of int
-        Place of each node in the order that breaks ties.
-    """
+    """The nodes 0..n-1 of an instance in program order."""
 
     kind: list[NodeKind]
-    duration: list[int]
-    deps: list[list[int]]
+    duration: Sequence[int]  # in one unit that makes all of them whole
+    deps: list[list[int]]  # direct ones
     users: list[list[int]]
-    comms: list[int]
-    rank: list[int]
+    comms: list[int]  # the collectives
+    rank: list[int]  # place of each node in the order that breaks ties
 
     @classmethod
-    def of(cls, instance: OverlapInstance, *, by_name: bool) -> Self:
-        """Build the program, each collective depending on the previous one of its group.
+    def of(
+        cls,
+        instance: OverlapInstance,
+        durations: Sequence[int] | None = None,
+        *,
+        by_name: bool = False,
+        chained: bool = True,
+    ) -> Self:
+        """Build the program of an instance.
 
         Parameters
         ----------
-        instance : OverlapInstance
-            The instance; its passes chain collectives even where their order is free.
+        instance, durations
+            The instance and the length of each node; by default exact, in a unit that makes them
+            whole.
         by_name : bool
             Break ties by the string order of names, else by program order.
+        chained : bool
+            Let each collective depend on the previous one of its group.
 
         Returns
         -------
         OverlapProgram
             Nodes by their place in the program.
         """
-        deps = chained_deps(instance)
+        deps = [list(direct) for direct in instance.deps]
+        for comm, previous in instance.previous_in_group.items() if chained else ():
+            if previous not in deps[comm]:
+                deps[comm].append(previous)
         names = [node.name for node in instance.nodes]
         places = range(len(names))
         by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
+        if durations is None:
+            durations = as_integers([node.duration for node in instance.nodes])[0]
         return cls(
             kind=[node.kind for node in instance.nodes],
-            duration=as_integers([node.duration for node in instance.nodes])[0],
+            duration=durations,
             deps=deps,
             users=users_of(deps),
             comms=instance.of_kind(NodeKind.COMM),
-            rank=inverse_permutation(by_rank),
+            rank=np.argsort(by_rank).tolist(),
         )
 
     def permuted(self, order: list[int]) -> Self:
         """Return the same program with its nodes renumbered as they come in `order`."""
-        place = inverse_permutation(order)
+        place: list[int] = np.argsort(order).tolist()
         return type(self)(
             kind=[self.kind[node] for node in order],
             duration=[self.duration[node] for node in order],
@@ -86,11 +89,8 @@ class OverlapProgram:
     def first_collective(self) -> list[int]:
         """Return the number of the first collective that each node is or leads to.
 
-        Returns
-        -------
-        list of int
-            Numbers count collectives in program order; a node that leads to none has the number of
-            all collectives.
+        Numbers count collectives in program order; a node that leads to none has the number of all
+        collectives.
         """
         found = [len(self.comms)] * self.size
         for number, comm in enumerate(self.comms):
@@ -100,14 +100,12 @@ class OverlapProgram:
                 found[dep] = min(found[dep], found[node])
         return found
 
-
-def chained_deps(instance: OverlapInstance) -> list[list[int]]:
-    """Return direct dependencies, each collective's previous one of its group among them."""
-    deps = [list(direct) for direct in instance.deps]
-    for comm, previous in instance.previous_in_group.items():
-        if previous not in deps[comm]:
-            deps[comm].append(previous)
-    return deps
+    def longest_path(self, length: Sequence[int]) -> list[int]:
+        """Return the longest path from each node on, its own length included."""
+        tail = list(length)
+        for node in range(self.size - 1, -1, -1):
+            tail[node] += max((tail[user] for user in self.users[node]), default=0)
+        return tail
 
 
 def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
@@ -118,14 +116,6 @@ def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
         for dep in own:
             users[dep].append(node)
     return users
-
-
-def inverse_permutation(order: list[int]) -> list[int]:
-    """Return the place of every node in `order`, a permutation."""
-    place = [0] * len(order)
-    for position, node in enumerate(order):
-        place[node] = position
-    return place
 
 
 def as_integers(amounts: Iterable[Decimal]) -> tuple[list[int], int]:

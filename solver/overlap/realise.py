@@ -1,51 +1,54 @@
-"""From a schedule to a program order, and from a program order to the schedule that it runs as."""
+"""Program orders of schedules, and schedules of program orders."""
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
+from enum import IntEnum
 from itertools import pairwise
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.overlap.replay import Replay, replay
 
-_WAIT, _KERNEL, _LAUNCH = 0, 1, 2
-"""Order at one moment: a wait before a launch, so that one collective fewer is in flight."""
 
-Key = tuple[int, int, int, int]
-"""Time, 1 for kernels that take time, order at that moment, and place in the program."""
+class _Turn(IntEnum):
+    # Order at one moment: a wait before a launch, so that one collective fewer is in flight.
+    WAIT = 0
+    KERNEL = 1
+    LAUNCH = 2
+
+
+_Key = tuple[int, int, _Turn, int]
+"""Time, 1 for kernels that take time, turn at that moment, and place in the program."""
 
 
 def realised(
     instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule
 ) -> tuple[list[int], Schedule] | None:
-    """Return a program order that keeps every rule of a schedule, and the schedule that it runs as.
+    """Return a program order that keeps every rule of a schedule, and the schedule of that order.
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    lowered : LoweredOverlap
-        Its problem.
+    instance, lowered
+        The program, n nodes, and its problem.
     schedule : Schedule
         A schedule of that problem.
 
     Returns
     -------
     (list of int, Schedule) or None
-        Places in the program in the new order, and the schedule of its replay; None where no order
-        that was tried keeps every rule, which only caps can cause.
+        Places in the program in the new order, and its schedule; None where no order that was tried
+        keeps the caps.
     """
     best: tuple[list[int], Schedule] | None = None
     for late in (False, True) if lowered.problem.pools else (False,):
-        order = program_order(instance, lowered, schedule, late=late)
+        order = _ProgramEmitter(instance, lowered, schedule, late=late).run()
         again, timed = run_order(instance, lowered, order)
         broken = crowded_group(instance, timed) or check_schedule(lowered.problem, again)
         if not broken and (best is None or again.makespan < best[1].makespan):
@@ -58,10 +61,8 @@ def crowded_group(instance: OverlapInstance, timed: Replay) -> str | None:
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program and its caps.
-    timed : Replay
-        Replay of the order.
+    instance, timed
+        The program with its caps, and the replay of the order.
 
     Returns
     -------
@@ -76,36 +77,16 @@ def crowded_group(instance: OverlapInstance, timed: Replay) -> str | None:
     return None
 
 
-def program_order(
-    instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule, *, late: bool = False
-) -> list[int]:
-    """Return the program order of a schedule.
-
-    Kernels keep their order, and collectives that of their stream. Each collective comes once
-    its dependencies and the previous one of its group are there, each wait just before its first
-    user; points of the compute stream keep their place.
-
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    lowered : LoweredOverlap
-        Its problem.
-    schedule : Schedule
-        A schedule of that problem.
-    late : bool
-        Launch collectives as late as their starts allow, and let waits hold kernels back to their
-        starts, so that outputs are made no earlier than in the schedule.
-
-    Returns
-    -------
-    list of int
-        Places in the program, in the new order.
-    """
-    return _ProgramEmitter(instance, lowered, schedule, late=late).run()
-
-
 class _ProgramEmitter:
+    """The program order of a schedule.
+
+    Kernels keep their order, and collectives that of their stream. Each collective comes once its
+    dependencies and the previous one of its group are there, each wait just before its first user;
+    points of the compute stream keep their place. A `late` order launches collectives as late as
+    their starts allow, and lets waits hold kernels back to their starts, so that outputs are made
+    no earlier than in the schedule.
+    """
+
     def __init__(
         self, instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule, *, late: bool
     ) -> None:
@@ -154,7 +135,6 @@ class _ProgramEmitter:
         return self.order
 
     def _is_queued(self, node: int) -> bool:
-        """Return True for all nodes but waits that go before their first user."""
         return self.instance.nodes[node].kind is not NodeKind.WAIT or node in self.points
 
     def _before(self) -> list[list[int]]:
@@ -177,18 +157,17 @@ class _ProgramEmitter:
             sorted(earlier) if self._is_queued(node) else [] for node, earlier in enumerate(before)
         ]
 
-    def _key(self, node: int) -> Key:
-        """Return the sort key of a queued node: its time, points before kernels that start then."""
+    def _key(self, node: int) -> _Key:
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.WAIT:
-            return self.start[node], 0, _WAIT, node
+            return self.start[node], 0, _Turn.WAIT, node
         if kind is NodeKind.COMPUTE:
-            return self.start[node], int(self.length[node] > 0), _KERNEL, node
+            return self.start[node], int(self.length[node] > 0), _Turn.KERNEL, node
         if self.late:
-            return self._latest_launch(node), 0, _LAUNCH, node
+            return self._latest_launch(node), 0, _Turn.LAUNCH, node
         if node in self.launch:
-            return self.start[self.launch[node]], 0, _LAUNCH, node
-        return -1, 0, _LAUNCH, node
+            return self.start[self.launch[node]], 0, _Turn.LAUNCH, node
+        return -1, 0, _Turn.LAUNCH, node
 
     def _latest_launch(self, node: int) -> int:
         """Return the start of the kernel that runs when a collective starts, else that start."""
@@ -201,8 +180,8 @@ class _ProgramEmitter:
     def _waits_before(self, node: int) -> list[int]:
         """Return the waits to emit before a node: those it depends on, and those that cause a gap.
 
-        A kernel that starts at the end of a collective, later than it could, does so behind that
-        collective's wait.
+        A kernel that starts at the end of a collective, later than it could, does so behind its
+        wait.
         """
         found: list[int] = []
         for dep in self.instance.deps[node]:
@@ -215,7 +194,6 @@ class _ProgramEmitter:
         return found
 
     def _add_wait(self, wait: int, found: list[int], *, early: bool = False) -> None:
-        """Add a wait that is still to come, after the waits that it depends on."""
         if self.emitted[wait] or wait in found:
             return
         if self._is_queued(wait) and not early:
@@ -230,15 +208,12 @@ def run_order(
 ) -> tuple[Schedule, Replay]:
     """Run a program order on its streams.
 
-    A wait counts at the moment at which it lets the compute stream go on, a launch at the moment at
-    which the compute stream comes to it.
+    A wait starts when it lets the compute stream go on, a launch when that stream reaches it.
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    lowered : LoweredOverlap
-        Its problem.
+    instance, lowered
+        The program, n nodes, and its problem.
     order : list of int
         A valid order: places in the program.
 
@@ -253,23 +228,13 @@ def run_order(
     start[:count] = timed.start
     waits = instance.of_kind(NodeKind.WAIT)
     start[waits] = timed.end[waits]
-    _place_launches(instance, lowered, order, timed.end, start)
+    clock = 0
+    for node in order:
+        if instance.nodes[node].kind is not NodeKind.COMM:
+            clock = max(clock, int(timed.end[node]))
+        elif node in lowered.launch:
+            start[lowered.launch[node]] = clock
     for op in lowered.release.values():
         users = problem.before[problem.after == op]
         start[op] = (start[users] + problem.duration[users]).max(initial=0)
     return Schedule(problem, start), timed
-
-
-def _place_launches(
-    instance: OverlapInstance,
-    lowered: LoweredOverlap,
-    order: list[int],
-    end: IntArray,
-    start: IntArray,
-) -> None:
-    clock = 0
-    for node in order:
-        if instance.nodes[node].kind is not NodeKind.COMM:
-            clock = max(clock, int(end[node]))
-        elif node in lowered.launch:
-            start[lowered.launch[node]] = clock

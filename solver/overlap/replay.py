@@ -1,4 +1,4 @@
-"""True times of a program order on its streams, and the bytes that it holds while it runs."""
+"""Times of a program order on its streams, and the bytes that it holds."""
 
 from __future__ import annotations
 
@@ -12,33 +12,18 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.nodes import as_integers, inverse_permutation, users_of
+from ppsolve.solver.overlap.nodes import as_integers, users_of
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Times of a program order, in ticks; arrays are indexed by place in the program.
+    """Times of a program order, in ticks; arrays are indexed by place in the program."""
 
-    Parameters
-    ----------
-    start, end : int64[n]
-        When each node runs. A wait runs while it holds the compute stream.
-    makespan : int
-        End of the last node.
-    exposed_wait : int
-        Sum of the lengths of all waits.
-    in_flight : dict of str to int
-        Most collectives of each group between their place and their wait's, along the order.
-    max_in_flight : int
-        Most collectives of all groups together.
-    """
-
-    start: IntArray
+    start: IntArray  # int64[n]; a wait runs while it holds the compute stream
     end: IntArray
     makespan: int
-    exposed_wait: int
-    in_flight: dict[str, int]
-    max_in_flight: int
+    exposed_wait: int  # sum of the lengths of all waits
+    in_flight: dict[str, int]  # most collectives of each group between their place and their wait's
 
 
 class LiveBytes(NamedTuple):
@@ -73,14 +58,12 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     """
     start, end = _times(instance, order, durations)
     waits = instance.of_kind(NodeKind.WAIT)
-    in_flight, together = _in_flight(instance, order)
     return Replay(
         start=np.array(start, dtype=np.int64),
         end=np.array(end, dtype=np.int64),
         makespan=max(end, default=0),
         exposed_wait=sum(end[wait] - start[wait] for wait in waits),
-        in_flight=in_flight,
-        max_in_flight=together,
+        in_flight=_in_flight(instance, order),
     )
 
 
@@ -107,35 +90,29 @@ def _times(
     return start, end
 
 
-def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> tuple[dict[str, int], int]:
+def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int]:
     most = dict.fromkeys(instance.groups, 0)
     now: Counter[str] = Counter()
-    total = together = 0
     for node in order:
         kind = instance.nodes[node].kind
         if kind is NodeKind.COMM:
             group = instance.group_of(node)
             now[group] += 1
-            total += 1
             most[group] = max(most[group], now[group])
-            together = max(together, total)
         elif kind is NodeKind.WAIT:
             now[instance.group_of(instance.collective_of[node])] -= 1
-            total -= 1
-    return most, together
+    return most
 
 
 def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
     """Return True if an order holds every node once, after its dependencies.
 
-    Where the order of collectives is frozen, those of a group must also keep their program order.
+    Frozen collectives of a group must also keep their program order.
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        Places in the program.
+    instance, order
+        As in `replay`; `order` may hold anything.
 
     Returns
     -------
@@ -145,7 +122,10 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
     return (
         sorted(order) == list(range(len(instance.nodes)))
         and broken_dependency(instance, order) is None
-        and (instance.collective_order == "free" or _keeps_collectives(instance, order))
+        and (
+            instance.collective_order == "free"
+            or instance.previous_along(order) == instance.previous_in_group
+        )
     )
 
 
@@ -154,33 +134,25 @@ def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The program.
-    order : sequence of int
-        Every node once.
+    instance, order
+        As in `replay`, but dependencies may come late.
 
     Returns
     -------
     (int, int) or None
         The node and that dependency; None if the order is valid.
     """
-    place = inverse_permutation(list(order))
+    place: list[int] = np.argsort(order).tolist()
     late = (
         (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
     )
     return next(late, None)
 
 
-def _keeps_collectives(instance: OverlapInstance, order: Sequence[int]) -> bool:
-    place = inverse_permutation(list(order))
-    return all(place[a] < place[b] for b, a in instance.previous_in_group.items())
-
-
 def last_uses(instance: OverlapInstance) -> list[list[int]]:
-    """Return for every node the nodes whose ends its output must outlive.
+    """Return for every node the nodes whose ends its output must outlive: its users and itself.
 
-    These are its users and itself; a wait stands for the output of its collective, so users of the
-    wait count as the collective's. A wait has no output.
+    Users of a wait count as its collective's; a wait has no output.
     """
     users = users_of(instance.deps)
     return [

@@ -1,37 +1,32 @@
-"""Figures of program orders: exposed communication, curves, and the passes' own estimates."""
+"""Figures of program orders, and the check of documents that give an order with its figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from pydantic import BaseModel
+
+from ppsolve.models.core.claims import figure, refuted, wrong
+from ppsolve.models.core.documents import TOLERANCE
 from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import as_json_number, did_you_mean
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.models.overlap.result import ExposedCollective
-from ppsolve.solver.overlap.estimate import estimate, estimate_seed
-from ppsolve.solver.overlap.realise import run_order
-from ppsolve.solver.overlap.replay import Replay, live_bytes
-
-LONGEST_CHAIN = 12
-"""Nodes of the chain that explains an exposed collective, at most."""
-
-MOST_EXPOSED = 50
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.overlap.passes import estimate
+from ppsolve.solver.overlap.realise import crowded_group, run_order
+from ppsolve.solver.overlap.replay import Replay, is_valid_order, live_bytes
 
 
 class ProgramReport:
-    """A program order, run on its streams.
-
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program.
-    problem : Problem
-        What it lowers to.
-    order : list of int
-        Positions of the nodes in the new order.
-    """
+    """Figures of a program order, run on its streams."""
 
     def __init__(self, instance: OverlapInstance, problem: Problem, order: list[int]) -> None:
         self.instance, self.order = instance, order
@@ -42,14 +37,14 @@ class ProgramReport:
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of `ppsolve.models.overlap.result.ProgramFigures`."""
-        seed = estimate_seed(self.instance, self.order)[0]
+        estimated, is_overlapping = estimate(self.instance, self.order)
         return {
             "order": [self.instance.nodes[node].name for node in self.order],
             "exposed_wait": self.scale.time(self.replay.exposed_wait),
             "max_in_flight": max(self.replay.in_flight.values(), default=0),
             "peak_live_bytes": float(self.live.peak),
-            "estimate": _number(estimate(self.instance, self.order)),
-            "estimate_seed": None if seed is None else _number(seed),
+            "estimate": as_json_number(estimated),
+            "estimate_seed": None if is_overlapping else as_json_number(estimated),
         }
 
     def curves(self) -> dict[str, Any]:
@@ -65,7 +60,6 @@ class ProgramReport:
         }
 
     def _in_flight(self) -> list[tuple[int, int]]:
-        """Return the collectives in flight from each time on, launches to waits."""
         changes: dict[int, int] = {}
         clock = 0
         for node in self.order:
@@ -86,7 +80,8 @@ class ProgramReport:
         held = [(int(lengths[w]), w) for w in self.instance.of_kind(NodeKind.WAIT) if lengths[w]]
         causes = NodeCauses(self.instance, self.order, self.replay)
         found = []
-        for length, wait in sorted(held, key=lambda item: (-item[0], item[1]))[:MOST_EXPOSED]:
+        held.sort(key=lambda item: (-item[0], item[1]))
+        for length, wait in held[:50]:
             collective = self.instance.collective_of[wait]
             chain = causes.chain(collective)
             found.append(
@@ -100,29 +95,23 @@ class ProgramReport:
 
 
 class NodeCauses:
-    """What holds back each node of a program order: the node that ends where it starts."""
+    """The node that holds back each node of a program order: it ends where the other starts."""
 
     def __init__(self, instance: OverlapInstance, order: Sequence[int], replay: Replay) -> None:
         self.instance, self.replay = instance, replay
+        self.stream_before = instance.previous_along(order)
         self.launched_after: dict[int, int] = {}
-        self.stream_before: dict[int, int] = {}
         running: int | None = None
-        latest: dict[str, int] = {}
         for node in order:
             if running is not None:
                 self.launched_after[node] = running
-            if instance.nodes[node].kind is NodeKind.COMM:
-                group = instance.group_of(node)
-                if group in latest:
-                    self.stream_before[node] = latest[group]
-                latest[group] = node
-            else:
+            if instance.nodes[node].kind is not NodeKind.COMM:
                 running = node
 
     def chain(self, node: int) -> list[int]:
-        """Return nodes that follow each other without a gap and end with `node`."""
+        """Return up to 12 nodes that follow each other without a gap and end with `node`."""
         chain = [node]
-        while len(chain) < LONGEST_CHAIN:
+        while len(chain) < 12:
             cause = self._cause(chain[-1])
             if cause is None:
                 break
@@ -130,7 +119,6 @@ class NodeCauses:
         return chain[::-1]
 
     def _cause(self, node: int) -> int | None:
-        """Return the node that ends when `node` starts: a collective, data, or the launch."""
         if self.instance.nodes[node].kind is NodeKind.WAIT:
             return self.instance.collective_of[node]
         start = int(self.replay.start[node])
@@ -141,5 +129,94 @@ class NodeCauses:
         return next((c for c in candidates if int(self.replay.end[c]) == start), None)
 
 
-def _number(value: Fraction) -> int | float:
-    return value.numerator if value.denominator == 1 else float(value)
+def check_order(
+    instance: OverlapInstance, problem: Problem, given: Any, schedule: Schedule | None
+) -> list[Violation]:
+    """Check the program order of a document, where it has one, and its figures.
+
+    Parameters
+    ----------
+    instance, problem
+        The program and its problem.
+    given : pydantic model or dict
+        The document; an `InputError` says that its order is no list of names of nodes.
+    schedule : Schedule or None
+        The schedule that was read from it.
+
+    Returns
+    -------
+    list of Violation
+        Broken rules of programs, and false figures of the order.
+    """
+    data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+    names = data.get("order") if isinstance(data, dict) else None
+    if names is None:
+        return []
+    order = _positions(instance, names)
+    found = list(_wrong(instance, problem, order, schedule))
+    return found or list(_claims(data, ProgramReport(instance, problem, order).figures()))
+
+
+def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
+    figures = {field: found for field, found in actual.items() if field != "order"}
+    yield from refuted(data, figures, slack=TOLERANCE, owner="the order")
+    least, peak = figure(data, "least_peak_bytes"), actual["peak_live_bytes"]
+    if least is not None and least > Fraction(peak) * (1 + TOLERANCE):
+        text = f"least_peak_bytes is given as {data['least_peak_bytes']}, the order holds {peak}"
+        yield wrong(text)
+
+
+def _positions(instance: OverlapInstance, names: Any) -> list[int]:
+    if not isinstance(names, list | tuple):
+        raise InputError("expected a list with the name of every node", field="order")
+    found = []
+    for place, name in enumerate(names):
+        if not isinstance(name, str) or name not in instance.index_of:
+            shown = name[:60] if isinstance(name, str) else ""
+            raise InputError(
+                f'unknown node "{shown}"' + did_you_mean(shown, instance.index_of),
+                field=f"order[{place}]",
+            )
+        found.append(instance.index_of[name])
+    return found
+
+
+def _moved(instance: OverlapInstance, again: Schedule, schedule: Schedule) -> Iterator[Violation]:
+    ops = np.sort([*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)])
+    moved = ops[again.start[ops] != schedule.start[ops]]
+    if len(moved):
+        first = moved[np.argmin(again.start[moved])]
+        time, unit = again.problem.scale.time, again.problem.scale.unit
+        name = instance.nodes[first].name
+        run, given = time(int(again.start[first])), time(int(schedule.start[first]))
+        text = f"{name} starts at {given} {unit}, as the order runs at {run} {unit}"
+        yield Violation("order", text, (name,))
+
+
+def _wrong(
+    instance: OverlapInstance, problem: Problem, order: list[int], schedule: Schedule | None
+) -> Iterator[Violation]:
+    if len(order) != len(instance.nodes) or not is_valid_order(instance, order):
+        yield Violation(
+            "order",
+            "the order does not hold every node once, after what it depends on and, where it is "
+            "frozen, after the collectives before it",
+            (),
+        )
+        return
+    again, timed = run_order(instance, LoweredOverlap.of(instance, problem), order)
+    if crowded := crowded_group(instance, timed):
+        yield Violation("order", crowded, ())
+    if schedule is not None and again.makespan != schedule.makespan:
+        time, unit = problem.scale.time, problem.scale.unit
+        yield Violation(
+            "order",
+            f"the order runs in {time(again.makespan)} {unit}, the schedule takes "
+            f"{time(schedule.makespan)} {unit}",
+            (),
+        )
+    elif schedule is not None:
+        yield from _moved(instance, again, schedule)
+    if schedule is not None and not check_schedule(problem, schedule):
+        for violation in check_schedule(problem, again):
+            yield Violation("order", f"as the order runs, {violation.message}", violation.ops)

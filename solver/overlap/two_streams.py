@@ -6,92 +6,55 @@ import heapq
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from fractions import Fraction
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.live_bytes import CapTracker
-from ppsolve.solver.overlap.nodes import chained_deps, inverse_permutation, users_of
+from ppsolve.solver.overlap.nodes import OverlapProgram, as_integers, users_of
+from ppsolve.solver.overlap.replay import last_uses, replay
 
-Urgency = Callable[["DependencyGraph"], list[tuple[int, ...]]]
-"""From a graph to the key of each node; the smallest is the most urgent."""
-
-
-@dataclass(frozen=True)
-class DependencyGraph:
-    """Nodes in program order and their dependencies; frozen collectives are chained."""
-
-    kind: list[NodeKind]
-    duration: Sequence[int]
-    deps: list[list[int]]
-    users: list[list[int]]
-
-    def longest(self, length: Sequence[int]) -> list[int]:
-        """Return the longest path from each node on, its own length included."""
-        tail = list(length)
-        for node in range(len(tail) - 1, -1, -1):
-            tail[node] += max((tail[user] for user in self.users[node]), default=0)
-        return tail
+Urgency = Callable[[OverlapProgram], list[tuple[int, ...]]]
+"""From a program to the key of each node; the smallest is the most urgent."""
 
 
-def _by_tail(graph: DependencyGraph) -> list[tuple[int, ...]]:
-    return [(-tail,) for tail in graph.longest(graph.duration)]
+def _by_tail(program: OverlapProgram) -> list[tuple[int, ...]]:
+    return [(-tail,) for tail in program.longest_path(program.duration)]
 
 
-def _by_communication(graph: DependencyGraph) -> list[tuple[int, ...]]:
+def _by_communication(program: OverlapProgram) -> list[tuple[int, ...]]:
     lengths = [
         length if kind is NodeKind.COMM else 0
-        for kind, length in zip(graph.kind, graph.duration, strict=True)
+        for kind, length in zip(program.kind, program.duration, strict=True)
     ]
-    below, tails = graph.longest(lengths), graph.longest(graph.duration)
+    below, tails = program.longest_path(lengths), program.longest_path(program.duration)
     return [(-comm, -tail) for comm, tail in zip(below, tails, strict=True)]
 
 
-def _by_next_collective(graph: DependencyGraph) -> list[tuple[int, ...]]:
-    first = [
-        place if kind is NodeKind.COMM else len(graph.kind) for place, kind in enumerate(graph.kind)
-    ]
-    for node in range(len(first) - 1, -1, -1):
-        for dep in graph.deps[node]:
-            first[dep] = min(first[dep], first[node])
-    return [
-        (place, -tail) for place, tail in zip(first, graph.longest(graph.duration), strict=True)
-    ]
+def _by_next_collective(program: OverlapProgram) -> list[tuple[int, ...]]:
+    first, tails = program.first_collective(), program.longest_path(program.duration)
+    return [(number, -tail) for number, tail in zip(first, tails, strict=True)]
 
 
-def _by_place(graph: DependencyGraph) -> list[tuple[int, ...]]:
-    return [()] * len(graph.kind)
+def _by_place(program: OverlapProgram) -> list[tuple[int, ...]]:
+    return [()] * program.size
 
 
-@dataclass(frozen=True)
-class ListRule:
-    """Priority rule of the list scheduling.
-
-    Parameters
-    ----------
-    urgency : callable
-        Gives every node a key; the smallest goes first, ties by program order.
-    fits : bool
-        While a more urgent node waits for a collective, prefer compute that ends before it does,
-        and wait for it rather than run compute of which half or more would stick out (the half is
-        that of Inductor's reorder_compute_for_overlap).
-    """
-
-    urgency: Urgency
-    fits: bool = False
-
-
-LIST_RULES: dict[str, ListRule] = {
-    name + suffix: ListRule(urgency, fits=bool(suffix))
-    for suffix in ("", "-fit")
-    for name, urgency in (
-        ("tail", _by_tail),
-        ("communication", _by_communication),
-        ("next-collective", _by_next_collective),
-        ("program", _by_place),
-    )
+URGENCIES: dict[str, tuple[str, Urgency]] = {
+    "tail": ("longest path below first", _by_tail),
+    "communication": ("most communication on a path below first", _by_communication),
+    "next-collective": ("what the earliest collective needs first", _by_next_collective),
+    "program": ("program order first", _by_place),
 }
-"""Longest path below first, most communication on a path below first, ancestors of the earliest
-collective first, program order; each also with compute chosen to fit."""
+"""Summary and keys of each rule."""
+
+FIT = "-fit"
+"""Suffix of the rules that prefer compute that fits behind a collective.
+
+While a more urgent node waits for a collective, they prefer compute that ends before it does, and
+wait for it rather than run compute of which half or more would stick out, as Inductor's
+reorder_compute_for_overlap does.
+"""
+
+LIST_RULES = tuple(name + suffix for suffix in ("", FIT) for name in URGENCIES)
 
 
 def list_overlap(
@@ -100,15 +63,13 @@ def list_overlap(
     """Return a program order by list scheduling on the compute and comm streams.
 
     Collectives are launched as soon as they are ready, unless that breaks a cap; waits come once
-    they cost nothing, or where there is no compute to run. Caps are kept where that leaves
-    something to run: the order is valid always, but keeps them only if it can.
+    they cost nothing, or where there is no compute to run. The order is always valid; it keeps caps
+    only where something is left to run.
 
     Parameters
     ----------
-    instance : OverlapInstance
-        The graph, its collective order and its caps.
-    durations : sequence of int
-        Length of each node in ticks.
+    instance, durations
+        As in `replay`; the caps and the order of collectives count.
     rule : str
         A name in `LIST_RULES`.
 
@@ -117,26 +78,23 @@ def list_overlap(
     list of int
         Places in the program, in the new order.
     """
-    is_frozen = instance.collective_order == "frozen"
-    deps = chained_deps(instance) if is_frozen else [list(direct) for direct in instance.deps]
-    kinds = [node.kind for node in instance.nodes]
-    graph = DependencyGraph(kinds, durations, deps, users_of(deps))
-    return _OrderBuilder(instance, graph, LIST_RULES[rule]).run()
+    program = OverlapProgram.of(instance, durations, chained=instance.collective_order == "frozen")
+    keys = URGENCIES[rule.removesuffix(FIT)][1](program)
+    by_rank = sorted(range(program.size), key=lambda node: (keys[node], node))
+    return _OrderBuilder(instance, program, by_rank, fits=rule.endswith(FIT)).run()
 
 
 class _OrderBuilder:
-    """The order so far and its replay; ready nodes are held by rank, the most urgent first."""
-
-    def __init__(self, instance: OverlapInstance, graph: DependencyGraph, rule: ListRule) -> None:
-        self.instance, self.graph, self.fits = instance, graph, rule.fits
-        keys = rule.urgency(graph)
-        self.by_rank = sorted(range(len(keys)), key=lambda node: (keys[node], node))
-        self.rank = inverse_permutation(self.by_rank)
-        self.missing = [len(deps) for deps in graph.deps]
-        self.end = [0] * len(keys)
+    def __init__(
+        self, instance: OverlapInstance, program: OverlapProgram, by_rank: list[int], *, fits: bool
+    ) -> None:
+        self.instance, self.program, self.by_rank, self.fits = instance, program, by_rank, fits
+        self.rank = {node: rank for rank, node in enumerate(by_rank)}
+        self.missing = [len(deps) for deps in program.deps]
+        self.end = [0] * program.size
         self.clock = 0
         self.free: Counter[str] = Counter()
-        self.caps = CapTracker(instance)
+        self.caps = _CapTracker(instance)
         self.order: list[int] = []
         self.compute: list[int] = []
         self.comms: list[int] = []
@@ -154,14 +112,14 @@ class _OrderBuilder:
         return self.order
 
     def _note(self, node: int) -> None:
-        kind = self.graph.kind[node]
+        kind = self.program.kind[node]
         if kind is NodeKind.WAIT:
             heapq.heappush(self.waits, (self._ready(node), node))
         else:
             insort(self.comms if kind is NodeKind.COMM else self.compute, self.rank[node])
 
     def _ready(self, node: int) -> int:
-        return max((self.end[dep] for dep in self.graph.deps[node]), default=0)
+        return max((self.end[dep] for dep in self.program.deps[node]), default=0)
 
     def _launch(self) -> bool:
         for index, rank in enumerate(self.comms):
@@ -171,7 +129,6 @@ class _OrderBuilder:
         return False
 
     def _run_compute(self) -> bool:
-        """Run the compute that the rule chooses, if it chooses any."""
         allowed = (
             index for index, rank in enumerate(self.compute) if self.caps.admits(self.by_rank[rank])
         )
@@ -191,7 +148,7 @@ class _OrderBuilder:
         left = self.waits[0][0] - self.clock
         sticking_out = None
         for index in allowed:
-            length = self.graph.duration[self.by_rank[self.compute[index]]]
+            length = self.program.duration[self.by_rank[self.compute[index]]]
             if length <= left:
                 return index
             if sticking_out is None and 2 * left > length:
@@ -199,7 +156,6 @@ class _OrderBuilder:
         return sticking_out
 
     def _force(self) -> None:
-        """Hold the compute stream for the next wait, or else go beyond a cap."""
         if self.waits:
             self._place(heapq.heappop(self.waits)[1])
         else:
@@ -209,13 +165,136 @@ class _OrderBuilder:
         self.order.append(node)
         self.caps.place(node)
         ready = max(self.clock, self._ready(node))
-        if self.graph.kind[node] is NodeKind.COMM:
+        if self.program.kind[node] is NodeKind.COMM:
             group = self.instance.group_of(node)
-            self.end[node] = max(ready, self.free[group]) + self.graph.duration[node]
+            self.end[node] = max(ready, self.free[group]) + self.program.duration[node]
             self.free[group] = self.end[node]
         else:
-            self.clock = self.end[node] = ready + self.graph.duration[node]
-        for user in self.graph.users[node]:
+            self.clock = self.end[node] = ready + self.program.duration[node]
+        for user in self.program.users[node]:
             self.missing[user] -= 1
             if not self.missing[user]:
                 self._note(user)
+
+
+class _CapTracker:
+    # Bytes count from a node's place in the order until its last use is placed; a collective uses
+    # its inputs until its wait is placed. That is never less than the replay holds.
+
+    def __init__(self, instance: OverlapInstance) -> None:
+        self.instance = instance
+        self.flying: Counter[str] = Counter()
+        self.bytes, factor = as_integers(node.bytes for node in instance.nodes)
+        cap = instance.max_live_bytes
+        self.bytes_left = None if cap is None else int(Fraction(cap) * factor)
+        self.uses = [] if cap is None else self._uses()
+        self.uses_left = [len(used) for used in users_of(self.uses)]
+
+    def _uses(self) -> list[list[int]]:
+        """Return for every node the outputs that are held until it is placed."""
+        found: list[list[int]] = [[] for _ in self.instance.nodes]
+        for node, uses in enumerate(last_uses(self.instance)):
+            if self.bytes[node]:
+                for use in {self.instance.wait_of.get(use, use) for use in uses}:
+                    found[use].append(node)
+        return found
+
+    def admits(self, node: int) -> bool:
+        if self.bytes_left is not None and self.bytes[node] > max(self.bytes_left, 0):
+            return False
+        if self.instance.nodes[node].kind is not NodeKind.COMM:
+            return True
+        group = self.instance.group_of(node)
+        cap = self.instance.cap_of(group)
+        return cap is None or self.flying[group] < cap
+
+    def place(self, node: int) -> None:
+        kind = self.instance.nodes[node].kind
+        if kind is NodeKind.COMM:
+            self.flying[self.instance.group_of(node)] += 1
+        elif kind is NodeKind.WAIT:
+            collective = self.instance.collective_of[node]
+            self.flying[self.instance.group_of(collective)] -= 1
+        if self.bytes_left is not None:
+            self.bytes_left -= self.bytes[node]
+            for output in self.uses[node]:
+                self.uses_left[output] -= 1
+                if not self.uses_left[output]:
+                    self.bytes_left += self.bytes[output]
+
+
+def latest_safe_launch(
+    instance: OverlapInstance, durations: Sequence[int], order: Sequence[int]
+) -> list[int]:
+    """Launch every collective as late as the makespan of an order allows.
+
+    Compute and waits keep their order, and so do the collectives of each group; no collective moves
+    forward. Going through the order from its end, a collective is put after the first compute or
+    wait that ends early enough for it. The makespan and the number in flight stay the same or fall;
+    outputs of collectives are made later, but their inputs may be held longer.
+
+    Parameters
+    ----------
+    instance, durations, order
+        As in `replay`.
+
+    Returns
+    -------
+    list of int
+        Places in the program, in the new order.
+    """
+    return _Delaying(instance, durations, order).run(order)
+
+
+class _Delaying:
+    # The new order is built from its end. For every node, start in the replayed order + tail in the
+    # new one is at most the makespan: a new launch is allowed only where it keeps this, and all
+    # other edges are those of the replayed order.
+
+    def __init__(
+        self, instance: OverlapInstance, durations: Sequence[int], order: Sequence[int]
+    ) -> None:
+        self.kind = [node.kind for node in instance.nodes]
+        self.durations = durations
+        replayed = replay(instance, order, durations)
+        self.end: list[int] = replayed.end.tolist()
+        self.makespan = replayed.makespan
+        self.deps = [list(own) for own in instance.deps]
+        for comm, previous in instance.previous_along(order).items():
+            if previous not in self.deps[comm]:
+                self.deps[comm].append(previous)
+        self.users = users_of(self.deps)
+        self.users_left = [len(users) for users in self.users]
+        self.tail = [0] * len(self.deps)
+        self.launches = 0
+        self.reversed_order: list[int] = []
+        self.held: list[tuple[int, int]] = []
+
+    def run(self, order: Sequence[int]) -> list[int]:
+        for node in reversed(order):
+            if self.kind[node] is not NodeKind.COMM:
+                self._launch(self.end[node])
+                length = 0 if self.kind[node] is NodeKind.WAIT else self.durations[node]
+                self._put(node, max(self.launches, self._below(node)) + length)
+                self.launches = self.tail[node]
+        self._launch(0)
+        return self.reversed_order[::-1]
+
+    def _below(self, node: int) -> int:
+        return max((self.tail[user] for user in self.users[node]), default=0)
+
+    def _launch(self, time: int) -> None:
+        """Put the collectives that may start at `time` before all nodes put so far."""
+        while self.held and -self.held[0][0] >= time:
+            comm = heapq.heappop(self.held)[1]
+            self._put(comm, self._below(comm) + self.durations[comm])
+            self.launches = max(self.launches, self.tail[comm])
+
+    def _put(self, node: int, tail: int) -> None:
+        self.tail[node] = tail
+        self.reversed_order.append(node)
+        for dep in self.deps[node]:
+            self.users_left[dep] -= 1
+            if not self.users_left[dep] and self.kind[dep] is NodeKind.COMM:
+                latest = self.makespan - self._below(dep) - self.durations[dep]
+                heapq.heappush(self.held, (-latest, dep))

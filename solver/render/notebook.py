@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.curve import Curve
+from ppsolve.models.documents.display import counts_of
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.documents.short import counts_of
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.curve import curve_report

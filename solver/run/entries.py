@@ -19,7 +19,6 @@ from ppsolve.models.core.result import (
     HeuristicStatus,
     ScheduleDocument,
     Versions,
-    reported_bubble,
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
@@ -61,9 +60,9 @@ def figures(schedule: Schedule) -> dict[str, Any]:
     peaks = zip(problem.pools, metrics.peak_memory, strict=True)
     return {
         "value": time(schedule.value),
-        "makespan": time(metrics.makespan),
-        "device_span": time(metrics.device_span),
-        "bubble_ratio": reported_bubble(metrics, problem.objective),
+        "makespan": time(schedule.makespan),
+        "device_span": time(schedule.device_span),
+        "bubble_ratio": metrics.bubble_of(problem.objective),
         "peak_memory": {pool.name: float(peak) for pool, peak in peaks} or None,
     }
 

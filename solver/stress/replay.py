@@ -252,7 +252,7 @@ def _sorted(problem: Problem, edges: Sequence[Edges]) -> IntArray:
     order = np.zeros(problem.num_ops, dtype=np.int64)
     if sort_ops(graph, graph.num_predecessors.copy(), order) < problem.num_ops:
         before, after, _ = joined(problem, *edges)
-        raise CycleError(find_cycle(problem.num_ops, before, after))
+        raise CycleError(find_cycle(before, after))
     return order
 
 

@@ -36,7 +36,7 @@ class Dag:
         graph = _rows(num_nodes, before, after, delay)
         self._order = np.zeros(num_nodes, dtype=np.int64)
         if sort_ops(graph, graph.num_predecessors.copy(), self._order) < num_nodes:
-            raise CycleError(find_cycle(num_nodes, before, after))
+            raise CycleError(find_cycle(before, after))
         # Nodes numbered in this order keep what a path reads together: 3 to 5 times faster at
         # 600,000 edges.
         self._rank = np.zeros(num_nodes, dtype=np.int64)

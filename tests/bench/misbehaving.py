@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from ppsolve.models.core.problem import Objective, Problem, ProblemBuilder
+from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
 from ppsolve.solver.kinds.kind import Kind
@@ -38,13 +38,11 @@ class Misbehaving(Instance):
 
 def lower(instance, *, exact=False):
     globals()["do_" + instance.does](instance.argument)
-    builder = ProblemBuilder()
+    builder = ProblemBuilder(instance.name, TimeScale.fit([], "s", exact=exact))
     machine = np.array([builder.add_resource("machine")])
-    builder.add_ops("J", np.array([1]), machine[:, None], device=np.array([0]))
-    scale = TimeScale.fit([], "s", exact=exact)
-    return builder.build(
-        name=instance.name, scale=scale, objective=Objective.MAKESPAN, span_resources=machine
-    )
+    builder.add_ops("J", np.array([1]), machine[:, None], OpLabels(device=0))
+    builder.span_resources = machine
+    return builder.build()
 
 
 def do_fine(argument):

@@ -30,14 +30,7 @@ def test_a_grid_has_a_row_per_stage_and_a_column_per_micro_batch() -> None:
 
 
 def test_weights_of_a_builder_are_those_of_its_problem() -> None:
-    builder = ProblemBuilder()
+    builder = ProblemBuilder("x", TimeScale(Fraction(1), "ms"), Objective.COMPLETION)
     builder.add_ops("op", np.array([1, 2]), np.zeros((2, 0), dtype=np.int64))
-    weight = np.array([3, 0])
-    problem = builder.build(
-        name="x",
-        scale=TimeScale(Fraction(1), "ms"),
-        objective=Objective.COMPLETION,
-        span_resources=(),
-        weight=weight,
-    )
-    assert problem.weight.tolist() == [3, 0]
+    builder.weight = np.array([3, 0])
+    assert builder.build().weight.tolist() == [3, 0]

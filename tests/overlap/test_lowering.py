@@ -9,9 +9,8 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.result import Status
-from ppsolve.models.overlap.families import alike_parts
 from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.models.overlap.lowering import lower_overlap
+from ppsolve.models.overlap.lowering import alike_parts, lower_overlap
 from tests.overlap.bruteforce import Document, optimum, program
 
 

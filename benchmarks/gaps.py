@@ -1,0 +1,229 @@
+"""Measure all tables of docs/gaps.md in one run, and write them into the page.
+
+Examples::
+
+    python benchmarks/gaps.py --write
+    python benchmarks/gaps.py --only uneven --seeds 0-3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import statistics
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+from itertools import islice
+
+from published import curve
+from run_set import percent, seeds_of
+from shipped import INSTANCES, ROOT
+
+import ppsolve
+from ppsolve.models.core.result import Result, Status
+from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.optimize.kinds import load_instance, lower
+from ppsolve.solver.optimize.registry import all_heuristics
+
+PAGE = ROOT / "docs" / "gaps.md"
+PUBLISHED = ("1f1b", "zb-1p", "zb-h1", "zb-h2")
+SHOWN = {
+    "1f1b": "1f1b",
+    "zb-1p": "zb-1p",
+    "zb-h1": "zb-h1",
+    "list-tail": "tail",
+    "list-backward-first": "backward-first",
+    "list-sweep": "sweep",
+}
+"""Heuristics with a column for each uneven pipeline, where they ran."""
+
+
+def measure_uneven(options: argparse.Namespace) -> str:
+    """Return the gaps of all heuristics on random pipelines with uneven stages."""
+    runs = []
+    for seed in seeds_of(options.seeds):
+        instance = generate(seed=seed)
+        runs.append((lower(instance).num_ops, solve(instance, options, 20)))
+    results = [result for _, result in runs]
+    proved = [result for result in results if result.status is Status.OPTIMAL]
+    closed = [result for result in proved if any(entry.gap == 0 for entry in result.heuristics)]
+    seconds = [result.wall_seconds for result in results]
+    best = [
+        min(gap for name, gap in gaps_of(result).items() if name in PUBLISHED and gap is not None)
+        for result in proved
+    ]
+    shown = [
+        name for name in SHOWN if any(gaps_of(result).get(name) is not None for result in results)
+    ]
+    rows = [
+        [
+            result.instance,
+            ops,
+            f"{result.value:.0f}",
+            result.bound_by,
+            f"{result.wall_seconds:.2f}",
+            result.best_by,
+            *(percent(gaps_of(result).get(name)) for name in shown),
+        ]
+        for ops, result in runs
+    ]
+    head = [
+        "instance",
+        "ops",
+        "value",
+        "bound by",
+        "seconds",
+        "found by",
+        *(SHOWN[name] for name in shown),
+    ]
+    return "\n\n".join(
+        [
+            f"{len(proved)} of {len(results)} are proved optimal; on {len(closed)} of them a "
+            f"heuristic is optimal. Seconds: median {statistics.median(seconds):.2f}, largest "
+            f"{max(seconds):.2f}.",
+            table(
+                ["heuristic", "optimal on", "mean gap %", "median", "largest", "feasible on"],
+                heuristic_rows(proved),
+            ),
+            f"The best *published* heuristic of each instance is optimal on {best.count(0)} of "
+            f"{len(best)},\n{percent(statistics.fmean(best))} % above the optimum on average and "
+            f"{percent(max(best))} % at worst.",
+            table(head, rows),
+        ]
+    )
+
+
+def heuristic_rows(results: list[Result]) -> Iterable[list[object]]:
+    """Yield the figures of each heuristic that is feasible on some proved instance."""
+    for name in all_heuristics():
+        gaps = [gap for result in results if (gap := gaps_of(result).get(name)) is not None]
+        if gaps:
+            figures = statistics.fmean(gaps), statistics.median(gaps), max(gaps)
+            yield [name, gaps.count(0), *map(percent, figures), len(gaps)]
+
+
+def gaps_of(result: Result) -> dict[str, float | None]:
+    """Return the gap of each heuristic by name."""
+    return {entry.name: entry.gap for entry in result.heuristics}
+
+
+def measure_scan(options: argparse.Namespace) -> str:
+    """Return optima over memory, and what published zero-bubble schedulers reach."""
+    data = json.loads((ROOT / "tests/data/zero_bubble_memory_scan_4x8.json").read_text())
+    rows = []
+    for point in islice(data["rows"], options.points):
+        limit = f"{point['lim']:g}"
+        instance = load_instance(INSTANCES / "memory_scan" / f"scan-4x8-{limit}.json")
+        result = solve(instance, options, 20)
+        reached, value = float(point["zb_mk"]), float(result.value or 0)
+        rows.append(
+            [
+                limit,
+                f"{value:,.0f}",
+                result.bound_by,
+                f"{result.wall_seconds:.2f}",
+                f"{reached:,.0f}",
+                percent(reached / value - 1),
+            ]
+        )
+    head = ["capacity", "value (us)", "bound by", "seconds", "zero-bubble scheduler", "its gap %"]
+    return table(head, rows)
+
+
+def measure_curve(options: argparse.Namespace) -> str:
+    """Return bubble rates over memory without search, and the published ones."""
+    linear = (point for point in curve() if "v-" not in point.instance.name)
+    rows = []
+    for point in islice(linear, min(9, options.points or 9)):
+        result = solve(point.instance, options, 0)
+        problem = lower(point.instance)
+        work = float(problem.duration[problem.is_compute].sum() * problem.scale.tick)
+        rates = [
+            1 - work / len(problem.span_resources) / float(span)
+            for span in (point.published, result.value or 1, result.bound or 1)
+        ]
+        rows.append(
+            [
+                point.instance.name.removeprefix("curve-").removesuffix("p"),
+                f"{rates[0]:.4f}",
+                f"{rates[1]:.4f} ({result.best_by})",
+                f"{rates[2]:.4f} ({result.bound_by})",
+                result.status,
+            ]
+        )
+    return table(["memory / p", "published rate", "best rate", "lower bound", "status"], rows)
+
+
+def measure_uniform(options: argparse.Namespace) -> str:
+    """Return the shipped pipelines of alike stages, without search."""
+    rows = []
+    for path in islice(sorted((INSTANCES / "uniform").glob("*.json")), options.points):
+        instance = load_instance(path)
+        result = solve(instance, options, 0)
+        ops = lower(instance).num_ops
+        seconds = f"{result.wall_seconds:.2f}"
+        rows.append([instance.name, ops, result.status, result.best_by, seconds])
+    return table(["instance", "ops", "status", "found by", "seconds"], rows)
+
+
+SECTIONS = {
+    "uneven": measure_uneven,
+    "scan": measure_scan,
+    "curve": measure_curve,
+    "uniform": measure_uniform,
+}
+
+
+def solve(instance: ppsolve.Instance, options: argparse.Namespace, seconds: float) -> Result:
+    """Solve an instance within its limit and name it, as progress."""
+    result: Result = ppsolve.optimize(instance, time_limit=seconds, workers=options.workers)
+    print(f"{result.instance}: {result.status}, {result.wall_seconds:.2f} s", file=sys.stderr)
+    return result
+
+
+def table(head: list[str], rows: Iterable[list[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def written(page: str, name: str, text: str) -> str:
+    """Return a page with the text between the marks of a section replaced."""
+    marks = f"<!-- measured: {name} -->", "<!-- end -->"
+    pattern = re.compile(f"{re.escape(marks[0])}\n.*?{re.escape(marks[1])}", re.DOTALL)
+    found, count = pattern.subn(lambda _: f"{marks[0]}\n{text}\n{marks[1]}", page)
+    if count != 1:
+        raise SystemExit(f"{PAGE}: expected the marks of {name} once, found them {count} times")
+    return found
+
+
+def main() -> None:
+    """Measure the chosen sections, then print them or write them into the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--seeds", default="0-39", help="seeds of the uneven pipelines")
+    parser.add_argument("--points", type=int, help="only the first points of the other tables")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/gaps.md")
+    options = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    made_with = (
+        f"Measured with version {version('ppsolve')}, OR-tools {version('ortools')}, "
+        f"{options.workers} workers on {platform.machine()}, one instance after the other."
+    )
+    texts = {name: SECTIONS[name](options) for name in options.only} | {"machine": made_with}
+    for name, text in texts.items():
+        page = written(page, name, text)
+    if options.write:
+        PAGE.write_text(page, encoding="utf-8")
+    else:
+        print("\n\n".join(texts.values()))
+
+
+if __name__ == "__main__":
+    main()
