@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from ppsolve.models.bench.record import Failure
 from ppsolve.models.core.result import Result
+from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
-from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import GIB, memory_share
-from ppsolve.solver.bench.settings import checked_options
-from ppsolve.solver.kinds.options import default_workers
+from ppsolve.solver.bench.pool import Engine, Limits, LocalEngine, wall_cap
+from ppsolve.solver.kinds.options import Options, default_workers
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import kind_of, known_kind
 
@@ -88,10 +87,45 @@ def optimize_many(
     is_kept = not options.get("deterministic", False)
     memory = None if memory_limit is None else int(memory_limit * GIB)
     limits = Limits(
-        hard_limit or wall_cap(_seconds(options), is_kept=is_kept),
+        hard_limit or wall_cap(options["time_limit"], is_kept=is_kept),
         memory_share(processes) if memory is None and is_local else memory,
     )
     return _answers(where, instances, options, limits)
+
+
+def checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """Check options for many instances before the first is solved, and set `workers`.
+
+    Parameters
+    ----------
+    options : mapping
+        Keywords of `ppsolve.optimize`.
+    workers : int
+        Threads if the options do not say; deterministic runs have 1.
+
+    Returns
+    -------
+    dict
+        The options, `workers` among them.
+
+    Raises
+    ------
+    InputError
+        An option is unknown, has no meaning in another process, or is out of range.
+    """
+    elsewhere = ("on_progress", "began")
+    for name in options:
+        if name in elsewhere:
+            raise InputError("expected none for many instances: they run elsewhere", field=name)
+        known = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
+        if name not in known:
+            raise InputError(f'unknown option "{name}"' + did_you_mean(name, sorted(known)))
+    given = {"time_limit": 60.0, "workers": None, **options}
+    if given["workers"] is None:
+        given["workers"] = 1 if given.get("deterministic") else max(1, workers)
+    checked = {field.name for field in fields(Options)}
+    Options.checked(**{name: value for name, value in given.items() if name in checked})
+    return given
 
 
 def _engine(engine: str | Engine, processes: int) -> Engine:
@@ -106,11 +140,6 @@ def _engine(engine: str | Engine, processes: int) -> Engine:
 
         return DaskEngine(processes=processes)
     raise InputError(f'expected local, dask or an engine, got "{engine}"', field="engine")
-
-
-def _seconds(options: Mapping[str, Any]) -> float | None:
-    limit = options["time_limit"]
-    return None if limit is None or math.isinf(limit) else float(limit)
 
 
 def _answers(

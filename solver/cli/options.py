@@ -13,22 +13,16 @@ import typer
 
 from ppsolve.solver.cli.guard import VERBOSE_KEY
 
-LIMITS, SEARCH, OUTPUT = "Limits", "Search", "Output"
-
 
 def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
     ctx.meta[VERBOSE_KEY] = value
     return value
 
 
-def _known_heuristics() -> list[str]:
+def _complete_name(incomplete: str) -> list[str]:
     from ppsolve.solver.optimize.registry import all_heuristics
 
-    return list(all_heuristics())
-
-
-def _complete_name(incomplete: str) -> list[str]:
-    return [name for name in _known_heuristics() if name.startswith(incomplete)]
+    return [name for name in all_heuristics() if name.startswith(incomplete)]
 
 
 def _complete_names(incomplete: str) -> list[str]:
@@ -42,109 +36,31 @@ def time_limit(text: str, least: float = 0) -> Any:
     Parameters
     ----------
     text : str
-        What the help says of its seconds.
+        Its help.
     least : float
-        Fewest seconds that are taken.
+        Fewest seconds.
 
     Returns
     -------
     OptionInfo
         For the annotation of a parameter.
     """
-    return typer.Option(
-        "--time-limit", "-t", metavar="S", min=least, help=text, rich_help_panel=LIMITS
-    )
+    return typer.Option("--time-limit", "-t", metavar="S", min=least, help=text)
 
 
-InstanceFile = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="Instance (JSON); - is stdin.", show_default=False),
-]
-TimeLimit = Annotated[float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")]
-Gap = Annotated[
-    float,
-    typer.Option(
-        metavar="G",
-        min=0,
-        max=1,
-        help="Stop once (value - bound) / value <= G.",
-        rich_help_panel=LIMITS,
-    ),
-]
+InstanceFile = Annotated[Path, typer.Argument(metavar="FILE", help="Instance (JSON); - is stdin.")]
 FailOnGap = Annotated[
     float | None,
-    typer.Option(
-        metavar="G",
-        min=0,
-        max=1,
-        help="Exit with 6 if the gap that remains exceeds G.",
-        rich_help_panel=LIMITS,
-    ),
-]
-DeterministicLimit = Annotated[
-    float | None,
-    typer.Option(
-        metavar="D",
-        min=0,
-        help="Stop after this much deterministic time (reproducible).",
-        rich_help_panel=LIMITS,
-    ),
+    typer.Option(metavar="G", min=0, max=1, help="Exit with 6 if the gap that remains exceeds G."),
 ]
 Deterministic = Annotated[
-    bool,
-    typer.Option(
-        "--deterministic", help="Same input, same result: one worker.", rich_help_panel=SEARCH
-    ),
+    bool, typer.Option("--deterministic", help="Same input, same result: one worker.")
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Threads [all cores].", rich_help_panel=SEARCH),
-]
-Seed = Annotated[
-    int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed.", rich_help_panel=SEARCH)
-]
-Heuristics = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B",
-        help="Run only these heuristics [all].",
-        autocompletion=_complete_names,
-        rich_help_panel=SEARCH,
-    ),
-]
-OwnHeuristics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--heuristic",
-        metavar="SPEC",
-        help="Run your own too: module:function or file.py:function.",
-        rich_help_panel=SEARCH,
-    ),
-]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Threads [all cores].")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed.")]
 Exact = Annotated[
     bool,
-    typer.Option(
-        "--exact",
-        help="Refuse times without a common tick; else they are rounded up.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Robust = Annotated[
-    float | None,
-    typer.Option(
-        metavar="CV",
-        help="Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Verify = Annotated[
-    bool | None,
-    typer.Option(
-        "--verify/--no-verify",
-        help="Prove again what only CP-SAT has proved [small instances, for a tenth of the time].",
-        show_default=False,
-        rich_help_panel=SEARCH,
-    ),
+    typer.Option("--exact", help="Refuse times without a common tick; else they are rounded up."),
 ]
 HeuristicName = Annotated[
     str,
@@ -160,24 +76,17 @@ GroupSize = Annotated[
     int | None,
     typer.Option(metavar="G", min=1, help="Micro-batches in a group of an interleaved order."),
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT),
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the result (JSON) here; - is stdout.",
-        rich_help_panel=OUTPUT,
+        "--output", "-o", metavar="FILE", help="Write the result (JSON) here; - is stdout."
     ),
 ]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="No progress, one line.", rich_help_panel=OUTPUT),
+TextOutput = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, one line.")]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -185,30 +94,68 @@ Verbose = Annotated[
         "-v",
         help="Every event, bound and reason; tracebacks.",
         callback=_remember_verbose,
-        rich_help_panel=OUTPUT,
     ),
 ]
 
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What `optimize` and `compare` pass on to the library, under the library's names.
+    """Options of commands that solve, under the names of `ppsolve.optimize`.
 
     A new option of the library is added here and nowhere else: `with_solve_options` gives it to
     the commands.
     """
 
-    time_limit: TimeLimit = 60.0
-    gap: Gap = 0.0
-    deterministic_limit: DeterministicLimit = None
+    time_limit: Annotated[
+        float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")
+    ] = 60.0
+    gap: Annotated[
+        float,
+        typer.Option(metavar="G", min=0, max=1, help="Stop once (value - bound) / value <= G."),
+    ] = 0.0
+    deterministic_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="D", min=0, help="Stop after this much deterministic time (reproducible)."
+        ),
+    ] = None
     deterministic: Deterministic = False
     workers: Workers = None
     seed: Seed = 0
-    heuristics: Heuristics = None
-    more_heuristics: OwnHeuristics = None
+    heuristics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Run only these heuristics [all].",
+            autocompletion=_complete_names,
+        ),
+    ] = None
+    more_heuristics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--heuristic",
+            metavar="SPEC",
+            help="Run your own too: module:function or file.py:function.",
+        ),
+    ] = None
     exact: Exact = False
-    robust: Robust = None
-    verify: Verify = None
+    robust: Annotated[
+        float | None,
+        typer.Option(
+            metavar="CV",
+            help="Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays "
+            "less.",
+        ),
+    ] = None
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Prove again what only CP-SAT has proved [small instances, for a tenth of the "
+            "time].",
+            show_default=False,
+        ),
+    ] = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.
@@ -248,13 +195,7 @@ def with_solve_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def split_names(names: str | None) -> list[str] | None:
-    """Return the heuristics that ``a,b`` names, each one known.
-
-    Raises
-    ------
-    InputError
-        An unknown name, or none at all.
-    """
+    """Return the names in ``a,b``; raises InputError for an unknown name, or none at all."""
     if names is None:
         return None
     from ppsolve.models.documents.errors import InputError
@@ -270,13 +211,7 @@ def split_names(names: str | None) -> list[str] | None:
 
 
 def own_specs(specs: Iterable[str]) -> list[str]:
-    """Return the specs of ``--heuristic``, each function found.
-
-    Raises
-    ------
-    InputError
-        A name without a colon, or a function that cannot be found.
-    """
+    """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
     from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.heuristics.loading import EXPECTED, is_spec
     from ppsolve.solver.optimize.registry import find_heuristic

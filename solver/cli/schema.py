@@ -21,35 +21,21 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.output import print_json
 from ppsolve.solver.optimize.kinds import KINDS
 
-Kind = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[KIND]",
-        help="pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
-        "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
-        "goodput-result; none: any instance.",
-        show_default=False,
-    ),
-]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("schema")(schema_command)
-
-
-def schema_command(kind: Kind = None) -> None:
+def schema_command(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND]",
+            help="pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
+            "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
+            "goodput-result; none: any instance.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Print the JSON Schema of an instance kind or of results."""
-    documents = _documents()
-    if kind is not None and kind not in documents:
-        raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
-    schema = _any_instance() if kind is None else documents[kind].model_json_schema()
-    schema = _with_limits(schema)
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
-
-
-def _documents() -> dict[str, type[BaseModel]]:
-    return {
+    documents: dict[str, type[BaseModel]] = {
         **{name: kind.instance for name, kind in KINDS.items()},
         "result": Result,
         "heuristic": HeuristicEntry,
@@ -63,6 +49,11 @@ def _documents() -> dict[str, type[BaseModel]]:
         "goodput": ParamsDocument,
         "goodput-result": GoodputRows,
     }
+    if kind is not None and kind not in documents:
+        raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
+    schema = _any_instance() if kind is None else documents[kind].model_json_schema()
+    schema = _with_limits(schema)
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
 def _any_instance() -> dict[str, Any]:

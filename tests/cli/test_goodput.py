@@ -15,7 +15,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.files import load_params
 from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.models.goodput.result import GoodputRows
-from ppsolve.solver.cli.counts import broadcast, parse_counts
+from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.table import goodput_table

@@ -25,66 +25,46 @@ from ppsolve.solver.render.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.render.bench.terminal import terminal_report
 from ppsolve.solver.render.figure_file import has_matplotlib, require_matplotlib
 
-FORMATS = (".md", ".csv", ".json", ".html")
-
-Results = Annotated[
-    Path, typer.Argument(metavar="RESULTS", help="Results of a benchmark.", show_default=False)
-]
-Baseline = Annotated[
-    Path | None,
-    typer.Argument(metavar="BASELINE", help="Earlier results; what is worse now is named."),
-]
-Outputs = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the report here, by its name .md, .csv, .json or .html; may be repeated.",
-        rich_help_panel=opt.OUTPUT,
-    ),
-]
-AsMarkdown = Annotated[
-    bool,
-    typer.Option("--markdown", help="Print Markdown on stdout.", rich_help_panel=opt.OUTPUT),
-]
-PictureFolder = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Write the pictures (SVG) into this folder; needs matplotlib.",
-        rich_help_panel=opt.OUTPUT,
-    ),
-]
-Tolerance = Annotated[
-    float,
-    typer.Option(
-        metavar="SHARE",
-        min=0,
-        max=1,
-        help="Values and bounds may be worse by this share of theirs.",
-        rich_help_panel=opt.LIMITS,
-    ),
-]
-TimeRatio = Annotated[
-    float | None,
-    typer.Option(
-        metavar="R",
-        min=1,
-        help="Times that grew by more than this factor are regressions [times are not judged].",
-        rich_help_panel=opt.LIMITS,
-    ),
-]
-
 
 def bench_report_command(
-    results: Results,
-    baseline: Baseline = None,
-    output: Outputs = None,
-    markdown: AsMarkdown = False,
-    pictures: PictureFolder = None,
-    tolerance: Tolerance = 0.0,
-    time_ratio: TimeRatio = None,
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Results of a benchmark.")],
+    baseline: Annotated[
+        Path | None,
+        typer.Argument(metavar="BASELINE", help="Earlier results; what is worse now is named."),
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report here, by its name .md, .csv, .json or .html; may be repeated.",
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown on stdout.")] = False,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the pictures (SVG) into this folder; needs matplotlib."
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Values and bounds may be worse by this share of theirs.",
+        ),
+    ] = 0.0,
+    time_ratio: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
+            min=1,
+            help="Times that grew by more than this factor are regressions [times are not judged].",
+        ),
+    ] = None,
     as_json: opt.Json = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -101,13 +81,10 @@ def bench_report_command(
     found = bench_report(_read(results), str(results), earlier, Judgement(tolerance, time_ratio))
     _write(found, outputs, pictures)
     _print(found, markdown=markdown, as_json=as_json, verbose=verbose)
-    raise typer.Exit(_exit_code(found))
-
-
-def _exit_code(report: Report) -> ExitCode:
-    if report.contradictions:
-        return ExitCode.CHECK_FAILED
-    return ExitCode.REGRESSED if report.has_regressed else ExitCode.FOUND
+    if found.contradictions:
+        raise typer.Exit(ExitCode.CHECK_FAILED)
+    if found.has_regressed:
+        raise typer.Exit(ExitCode.REGRESSED)
 
 
 def _read(path: Path) -> Records:
@@ -129,11 +106,9 @@ def _check_outputs(
         raise InputError("expected either --markdown or --json", field="--markdown")
     taken: set[Path] = set()
     for path in outputs:
-        if path.suffix.lower() not in FORMATS:
-            names = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-            raise InputError(
-                f"expected a file name ending in {names}", source=str(path), field="--output"
-            )
+        if path.suffix.lower() not in {".md", ".csv", ".json", ".html"}:
+            message = "expected a file name ending in .md, .csv, .json or .html"
+            raise InputError(message, source=str(path), field="--output")
         check_writable(path, *inputs)
         target = destination(path).absolute()
         if target in taken:
@@ -154,7 +129,6 @@ def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
     if is_drawn and drawn is None:
         say("warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'")
     if folder is not None:
-        _make(folder)
         _write_pictures(folder, drawn or [])
     for path, kind in zip(outputs, kinds, strict=True):
         save(path, _text(report, kind, drawn))
@@ -169,16 +143,13 @@ def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
     return _json(report) if kind == ".json" else markdown_report(report)
 
 
-def _make(folder: Path) -> None:
+def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"cannot be made: {error.strerror}", source=str(folder), field="--pictures"
         ) from None
-
-
-def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
     taken: set[str] = set()
     for picture in drawn:
         name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80] or "picture"

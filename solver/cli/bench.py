@@ -1,36 +1,31 @@
-"""``ppsolve bench run``: every heuristic and the solver on many instances, into one file."""
+"""``ppsolve bench run`` and ``merge``: heuristics and the solver on many instances, in one file."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ppsolve.models.bench.file import BenchFile
+from ppsolve.models.bench.file import BenchFile, merged, read_records, write_records
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.bench.code import code_of
 from ppsolve.solver.bench.collect import collect
-from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
-from ppsolve.solver.bench.item import BenchItem
-from ppsolve.solver.bench.local import LocalEngine
+from ppsolve.solver.bench.item import BenchItem, code_of
 from ppsolve.solver.bench.machine import GIB, memory_share
-from ppsolve.solver.bench.settings import checked_options
+from ppsolve.solver.bench.many import checked_options
+from ppsolve.solver.bench.pool import Engine, Limits, LocalEngine, wall_cap
 from ppsolve.solver.bench.suite import Shard, Suite, distinct
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.bench.recipes import instances_of
+from ppsolve.solver.cli.bench_report import bench_report_command
+from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.kinds.options import default_workers
 from ppsolve.solver.render.tally import TallyProgress, tally
-
-INSTANCES, RUNNING = "Instances", "Running"
-instances = partial(typer.Option, rich_help_panel=INSTANCES)
-running = partial(typer.Option, rich_help_panel=RUNNING)
 
 
 class EngineName(StrEnum):
@@ -40,62 +35,90 @@ class EngineName(StrEnum):
     DASK = "dask"
 
 
-Paths = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="PATHS...",
-        help="Instances: files, quoted globs, directories; - is stdin.",
-        show_default=False,
-    ),
-]
-ResultFile = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="JSON lines, one for each item; what is there is not run again.",
-        rich_help_panel=opt.OUTPUT,
-        show_default=False,
-    ),
-]
-RECIPE = "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
-Recipes = Annotated[list[str] | None, instances("--recipe", metavar="TEXT", help=RECIPE)]
-RecipeFiles = Annotated[
-    list[str] | None, instances("--recipe-file", metavar="FILE", help="A recipe in each line.")
-]
-Count = Annotated[int, instances(metavar="N", min=1, help="Instances of each recipe, by seed.")]
-ShardText = Annotated[
-    str | None, instances("--shard", metavar="I/N", help="Only this part, divided by key.")
-]
-Processes = Annotated[int, running(metavar="N", min=1, help="Items side by side.")]
-MEMORY = "GiB of each item [90% of the memory, shared]."
-Memory = Annotated[float | None, running("--memory-limit", metavar="GIB", min=0.01, help=MEMORY)]
-HARD = "Seconds after which an item is killed [1.05 x time limit + 10]."
-HardLimit = Annotated[float | None, running("--hard-limit", metavar="S", min=0.01, help=HARD)]
-RetryFailed = Annotated[
-    bool, running("--retry-failed", help="Run items again that crashed or exceeded a limit.")
-]
-Where = Annotated[EngineName, running("--engine", help="Where items are solved.")]
-SCHEDULER = "Address of a dask scheduler, or its file [a cluster of this machine]."
-Scheduler = Annotated[str | None, running(metavar="ADDRESS", help=SCHEDULER)]
+class _RunByDefault(TyperGroup):
+    """Takes whatever begins with no subcommand for arguments of ``run``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put ``run`` before arguments that name no subcommand."""
+        helps = ctx.help_option_names
+        if args and args[0] not in self.commands and args[0] not in helps:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
 
 
+group = typer.Typer(
+    cls=_RunByDefault,
+    no_args_is_help=True,
+    help="""Solve many instances into one file that survives every kill.
+
+    `ppsolve bench PATHS... -o results.jsonl` is short for `ppsolve bench run PATHS... -o ...`;
+    its options are listed by `ppsolve bench run --help`.
+    """,
+)
+
+
+@group.command("run", short_help="Solve instances; `bench PATHS` is short for it.")
 @opt.with_solve_options
 def bench_run_command(
     options: opt.SolveOptions,
-    output: ResultFile,
-    paths: Paths = None,
-    recipe: Recipes = None,
-    recipe_file: RecipeFiles = None,
-    count: Count = 1,
-    shard: ShardText = None,
-    processes: Processes = 1,
-    memory_limit: Memory = None,
-    hard_limit: HardLimit = None,
-    retry_failed: RetryFailed = False,
-    engine: Where = EngineName.LOCAL,
-    scheduler: Scheduler = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="JSON lines, one for each item; what is there is not run again.",
+        ),
+    ],
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATHS...",
+            help="Instances: files, quoted globs, directories; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'.",
+        ),
+    ] = None,
+    recipe_file: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="A recipe in each line.")
+    ] = None,
+    count: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Instances of each recipe, by seed.")
+    ] = 1,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only this part, divided by key.")
+    ] = None,
+    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Items side by side.")] = 1,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=0.01, help="GiB of each item [90% of the memory, shared]."),
+    ] = None,
+    hard_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            min=0.01,
+            help="Seconds after which an item is killed [1.05 x time limit + 10].",
+        ),
+    ] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option("--retry-failed", help="Run items again that crashed or exceeded a limit."),
+    ] = False,
+    engine: Annotated[EngineName, typer.Option(help="Where items are solved.")] = EngineName.LOCAL,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address of a dask scheduler, or its file [a cluster of this machine].",
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -204,3 +227,34 @@ def _engine(name: EngineName, scheduler: str | None, processes: int) -> Engine:
     from ppsolve.solver.bench.cluster import DaskEngine
 
     return DaskEngine(scheduler, processes=processes)
+
+
+@group.command("merge", short_help="Put several files of results into one.")
+def bench_merge_command(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS...", help="Files of results.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File for all of them.")
+    ],
+    verbose: opt.Verbose = False,
+) -> None:
+    """Put several files of results into one, each item once.
+
+    Where two files have the same item, a result is kept rather than a failure, else the one of
+    the file named first; results that differ are told.
+    """
+    check_writable(output, *results)
+    files = {str(path): read_records(path) for path in results}
+    for name, found in files.items():
+        if found.torn:
+            say(f"note: {name}: the last line was not written whole, left out")
+    records, differences = merged(files)
+    write_records(output, records)
+    for difference in differences:
+        say(f"note: {difference}")
+    count = sum(len(found.records) for found in files.values())
+    typer.echo(f"{output}: {len(records)} items of {count} lines, {len(differences)} differences")
+
+
+group.command("report", short_help="Tables, curves and regressions of results.")(
+    bench_report_command
+)
