@@ -1,7 +1,9 @@
-"""``ppsolve bench run`` and ``merge``: heuristics and the solver on many instances, in one file."""
+"""``ppsolve bench``: many instances solved into one file, its merging and its report."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -9,22 +11,33 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
-from ppsolve.models.bench.file import BenchFile, merged, read_records, write_records
+from ppsolve.models.bench.file import BenchFile, Records, merged, read_records, write_records
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import destination
+from ppsolve.models.documents.printable import plain_json
 from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.bench.item import BenchItem, code_of
 from ppsolve.solver.bench.machine import GIB, memory_share
 from ppsolve.solver.bench.many import checked_options
 from ppsolve.solver.bench.pool import Engine, Limits, LocalEngine, wall_cap
+from ppsolve.solver.bench.report.comparison import Judgement
+from ppsolve.solver.bench.report.report import Report, bench_report
 from ppsolve.solver.bench.suite import Shard, Suite, distinct
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.bench_report import bench_report_command
 from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
-from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli.options import argument, flag, value
+from ppsolve.solver.cli.output import check_writable, save, stdout_console
 from ppsolve.solver.kinds.options import default_workers
+from ppsolve.solver.render.bench.csv import csv_report
+from ppsolve.solver.render.bench.markdown import markdown_report
+from ppsolve.solver.render.bench.page import html_report
+from ppsolve.solver.render.bench.pictures import Picture, draw_pictures
+from ppsolve.solver.render.bench.terminal import terminal_report
+from ppsolve.solver.render.figure_file import has_matplotlib, require_matplotlib
 from ppsolve.solver.render.tally import TallyProgress, tally
 
 
@@ -63,61 +76,45 @@ def bench_run_command(
     options: opt.SolveOptions,
     output: Annotated[
         Path,
-        typer.Option(
+        value(
+            "FILE",
+            "JSON lines, one for each item; what is there is not run again.",
             "--output",
             "-o",
-            metavar="FILE",
-            help="JSON lines, one for each item; what is there is not run again.",
         ),
     ],
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATHS...",
-            help="Instances: files, quoted globs, directories; - is stdin.",
+        argument(
+            "PATHS...",
+            "Instances: files, quoted globs, directories; - is stdin.",
             show_default=False,
         ),
     ] = None,
     recipe: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'.",
+        value(
+            "TEXT", "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
         ),
     ] = None,
-    recipe_file: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="A recipe in each line.")
-    ] = None,
-    count: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Instances of each recipe, by seed.")
-    ] = 1,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Only this part, divided by key.")
-    ] = None,
-    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Items side by side.")] = 1,
+    recipe_file: Annotated[list[str] | None, value("FILE", "A recipe in each line.")] = None,
+    count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1,
+    shard: Annotated[str | None, value("I/N", "Only this part, divided by key.")] = None,
+    processes: Annotated[int, value("N", "Items side by side.", min=1)] = 1,
     memory_limit: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0.01, help="GiB of each item [90% of the memory, shared]."),
+        float | None, value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01)
     ] = None,
     hard_limit: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            min=0.01,
-            help="Seconds after which an item is killed [1.05 x time limit + 10].",
-        ),
+        value("S", "Seconds after which an item is killed [1.05 x time limit + 10].", min=0.01),
     ] = None,
     retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Run items again that crashed or exceeded a limit."),
+        bool, flag("Run items again that crashed or exceeded a limit.", "--retry-failed")
     ] = False,
-    engine: Annotated[EngineName, typer.Option(help="Where items are solved.")] = EngineName.LOCAL,
+    engine: Annotated[EngineName, Option(help="Where items are solved.")] = EngineName.LOCAL,
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address of a dask scheduler, or its file [a cluster of this machine].",
-        ),
+        value("ADDRESS", "Address of a dask scheduler, or its file [a cluster of this machine]."),
     ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -231,10 +228,8 @@ def _engine(name: EngineName, scheduler: str | None, processes: int) -> Engine:
 
 @group.command("merge", short_help="Put several files of results into one.")
 def bench_merge_command(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULTS...", help="Files of results.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File for all of them.")
-    ],
+    results: Annotated[list[Path], argument("RESULTS...", "Files of results.")],
+    output: Annotated[Path, value("FILE", "File for all of them.", "--output", "-o")],
     verbose: opt.Verbose = False,
 ) -> None:
     """Put several files of results into one, each item once.
@@ -255,6 +250,139 @@ def bench_merge_command(
     typer.echo(f"{output}: {len(records)} items of {count} lines, {len(differences)} differences")
 
 
-group.command("report", short_help="Tables, curves and regressions of results.")(
-    bench_report_command
-)
+@group.command("report", short_help="Tables, curves and regressions of results.")
+def bench_report_command(
+    results: Annotated[Path, argument("RESULTS", "Results of a benchmark.")],
+    baseline: Annotated[
+        Path | None, argument("BASELINE", "Earlier results; what is worse now is named.")
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        value(
+            "FILE",
+            "Write the report here, by its name .md, .csv, .json or .html; may be repeated.",
+            "--output",
+            "-o",
+        ),
+    ] = None,
+    markdown: Annotated[bool, flag("Print Markdown on stdout.", "--markdown")] = False,
+    pictures: Annotated[
+        Path | None, value("FOLDER", "Write the pictures (SVG) into this folder; needs matplotlib.")
+    ] = None,
+    tolerance: Annotated[
+        float,
+        value("SHARE", "Values and bounds may be worse by this share of theirs.", min=0, max=1),
+    ] = 0.0,
+    time_ratio: Annotated[
+        float | None,
+        value(
+            "R",
+            "Times that grew by more than this factor are regressions [times are not judged].",
+            min=1,
+        ),
+    ] = None,
+    as_json: opt.Json = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Report benchmark results: gaps, proofs, heuristics and bounds by family.
+
+    With a second, earlier file every instance that is worse now is named: value, proof, bound,
+    failure, and time where --time-ratio judges it. Exit code 7 if there is one, 5 if a bound is
+    above a value, in one file or between the two.
+    """
+    outputs = list(output or ())
+    inputs = [results] if baseline is None else [results, baseline]
+    _check_outputs(outputs, pictures, inputs, markdown=markdown, as_json=as_json)
+    earlier = None if baseline is None else (_read(baseline), str(baseline))
+    found = bench_report(_read(results), str(results), earlier, Judgement(tolerance, time_ratio))
+    _write(found, outputs, pictures)
+    _print(found, markdown=markdown, as_json=as_json, verbose=verbose)
+    if found.contradictions:
+        raise typer.Exit(ExitCode.CHECK_FAILED)
+    if found.has_regressed:
+        raise typer.Exit(ExitCode.REGRESSED)
+
+
+def _read(path: Path) -> Records:
+    records = read_records(path)
+    if records.torn:
+        say(f"note: {path}: the last line is torn, left out")
+    return records
+
+
+def _check_outputs(
+    outputs: list[Path],
+    folder: Path | None,
+    inputs: list[Path],
+    *,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    if markdown and as_json:
+        raise InputError("expected either --markdown or --json", field="--markdown")
+    taken: set[Path] = set()
+    for path in outputs:
+        if path.suffix.lower() not in {".md", ".csv", ".json", ".html"}:
+            message = "expected a file name ending in .md, .csv, .json or .html"
+            raise InputError(message, source=str(path), field="--output")
+        check_writable(path, *inputs)
+        target = destination(path).absolute()
+        if target in taken:
+            raise InputError("it is given twice", source=str(path), field="--output")
+        taken.add(target)
+    if folder is not None:
+        require_matplotlib("--pictures")
+        if folder.exists() and not folder.is_dir():
+            raise InputError(
+                "expected a folder, this is a file", source=str(folder), field="--pictures"
+            )
+
+
+def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
+    kinds = [path.suffix.lower() for path in outputs]
+    is_drawn = folder is not None or ".html" in kinds
+    drawn = list(draw_pictures(report)) if is_drawn and has_matplotlib() else None
+    if is_drawn and drawn is None:
+        say("warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'")
+    if folder is not None:
+        _write_pictures(folder, drawn or [])
+    for path, kind in zip(outputs, kinds, strict=True):
+        save(path, _text(report, kind, drawn))
+
+
+def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
+    if kind == ".html":
+        by_name = None if drawn is None else {picture.name: picture for picture in drawn}
+        return html_report(report, by_name)
+    if kind == ".csv":
+        return csv_report(report)
+    return _json(report) if kind == ".json" else markdown_report(report)
+
+
+def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot be made: {error.strerror}", source=str(folder), field="--pictures"
+        ) from None
+    taken: set[str] = set()
+    for picture in drawn:
+        name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80] or "picture"
+        while name.lower() in taken:
+            name += "-"
+        taken.add(name.lower())
+        save(folder / f"{name}.svg", picture.svg)
+
+
+def _print(report: Report, *, markdown: bool, as_json: bool, verbose: bool) -> None:
+    if as_json:
+        typer.echo(_json(report), nl=False)
+    elif markdown:
+        typer.echo(markdown_report(report), nl=False)
+    else:
+        stdout_console().print(terminal_report(report, verbose=verbose))
+
+
+def _json(report: Report) -> str:
+    return plain_json(json.dumps(report.document(), indent=1)) + "\n"

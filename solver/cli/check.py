@@ -16,6 +16,7 @@ from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, refuse_given
+from ppsolve.solver.cli.options import argument, flag
 from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.convert.data_order import DATA_ORDER
 from ppsolve.solver.convert.torch_csv import check_csv
@@ -28,23 +29,19 @@ from ppsolve.solver.render.figures import figure
 
 def check_command(
     instance_file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="INSTANCE", help="Instance, or a result alone that carries its own; - is stdin."
-        ),
+        Path, argument("INSTANCE", "Instance, or a result alone that carries its own; - is stdin.")
     ],
     result_file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="RESULT",
-            help="Result, heuristic entry, bare schedule, or PyTorch's .csv; - is stdin.",
+        argument(
+            "RESULT",
+            "Result, heuristic entry, bare schedule, or PyTorch's .csv; - is stdin.",
             show_default=False,
         ),
     ] = None,
     fed: FedOrder = None,
     proves_bound: Annotated[
-        bool,
-        typer.Option("--bound", help="Prove the bound of the result again, as long as it takes."),
+        bool, flag("Prove the bound of the result again, as long as it takes.", "--bound")
     ] = False,
     exact: opt.Exact = False,
     as_json: opt.Json = False,

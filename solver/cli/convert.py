@@ -20,6 +20,7 @@ from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.convert.megatron.layout import MegatronLayout, parse_layout
@@ -36,10 +37,7 @@ group = typer.Typer(no_args_is_help=True, help="Convert other programs' files.")
 
 @group.command("visualizer")
 def convert_visualizer_command(
-    config: Annotated[
-        str,
-        typer.Argument(metavar="CONFIG", help="JSON, or YAML if named .yml/.yaml; - is stdin."),
-    ],
+    config: Annotated[str, argument("CONFIG", "JSON, or YAML if named .yml/.yaml; - is stdin.")],
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert a visualizer config to a pipeline instance.
@@ -57,21 +55,13 @@ def convert_visualizer_command(
 
 @group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")
 def convert_pipefisher_command(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILES", help="Timeline pickles, or folders of them.")
-    ],
+    files: Annotated[list[str], argument("FILES", "Timeline pickles, or folders of them.")],
     allow_pickle: Annotated[
-        bool,
-        typer.Option(
-            "--allow-pickle", help="Read pickles, by a reader that runs nothing they name."
-        ),
+        bool, flag("Read pickles, by a reader that runs nothing they name.", "--allow-pickle")
     ] = False,
     couple_replicas: Annotated[
         bool,
-        typer.Option(
-            "--couple-replicas",
-            help="Let syncs of devices with replicas of the same modules meet.",
-        ),
+        flag("Let syncs of devices with replicas of the same modules meet.", "--couple-replicas"),
     ] = False,
     output: opt.TextOutput = "-",
 ) -> None:
@@ -95,15 +85,10 @@ def convert_pipefisher_command(
 
 @group.command("pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle.")
 def convert_pipefisher_schedule_command(
-    result: Annotated[
-        Path,
-        typer.Argument(metavar="RESULT", help="Result or heuristic entry (JSON); - is stdin."),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Pickle to write; - is stdout.")
-    ],
+    result: Annotated[Path, argument("RESULT", "Result or heuristic entry (JSON); - is stdin.")],
+    output: Annotated[Path, value("FILE", "Pickle to write; - is stdout.", "--output", "-o")],
     heuristic: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Take this heuristic's schedule instead.")
+        str | None, value("NAME", "Take this heuristic's schedule instead.")
     ] = None,
 ) -> None:
     """Write the schedule pickle that PipeFisher's runner reads.
@@ -126,9 +111,7 @@ def convert_pipefisher_schedule_command(
 
 @group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")
 def convert_overlap_graph_command(
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH", help="Graph in program order (JSON); - is stdin.")
-    ],
+    graph: Annotated[str, argument("GRAPH", "Graph in program order (JSON); - is stdin.")],
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert a graph of compute, collectives and waits to an overlap instance.
@@ -146,12 +129,8 @@ def convert_overlap_graph_command(
 
 @group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")
 def convert_torch_csv_command(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="PyTorch's schedule file (.csv); - is stdin.")
-    ],
-    instance: Annotated[
-        Path, typer.Option(metavar="INSTANCE", help="The pipeline that it is for.")
-    ],
+    file: Annotated[str, argument("FILE", "PyTorch's schedule file (.csv); - is stdin.")],
+    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for.")],
     output: opt.TextOutput = "-",
     fed: FedOrder = None,
     exact: opt.Exact = False,
@@ -177,19 +156,12 @@ def convert_torch_csv_command(
 
 @group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")
 def convert_layout_command(
-    layout: Annotated[
-        str, typer.Argument(metavar="LAYOUT", help="Layout string, or a file that holds one.")
-    ],
-    ranks: Annotated[int, typer.Option(metavar="P", min=1, help="Pipeline ranks (pipeline size).")],
-    layers: Annotated[
-        int | None, typer.Option(metavar="N", help="Decoder layers that there must be.")
-    ] = None,
-    mtp_layers: Annotated[
-        int | None, typer.Option(metavar="N", help="Layers m that there must be.")
-    ] = None,
+    layout: Annotated[str, argument("LAYOUT", "Layout string, or a file that holds one.")],
+    ranks: Annotated[int, value("P", "Pipeline ranks (pipeline size).", min=1)],
+    layers: Annotated[int | None, value("N", "Decoder layers that there must be.")] = None,
+    mtp_layers: Annotated[int | None, value("N", "Layers m that there must be.")] = None,
     times: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Times of layers (JSON): write an instance."),
+        Path | None, value("FILE", "Times of layers (JSON): write an instance.")
     ] = None,
     output: opt.TextOutput = "-",
 ) -> None:

@@ -15,6 +15,7 @@ from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import validated
+from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
 from ppsolve.solver.curve.api import TIME_LIMIT, curve
 from ppsolve.solver.curve.points import Multiple
@@ -31,17 +32,11 @@ def curve_command(
     file: opt.InstanceFile,
     capacity: Annotated[
         str | None,
-        typer.Option(
-            metavar="FROM:TO:STEP",
-            help="Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8.",
-        ),
+        value("FROM:TO:STEP", "Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8."),
     ] = None,
-    microbatches: Annotated[
-        str | None, typer.Option(metavar="FROM:TO:STEP", help="Numbers of micro-batches.")
-    ] = None,
+    microbatches: Annotated[str | None, value("FROM:TO:STEP", "Numbers of micro-batches.")] = None,
     chunks: Annotated[
-        str | None,
-        typer.Option(metavar="FROM:TO", help="Chunks per device, placed interleaved."),
+        str | None, value("FROM:TO", "Chunks per device, placed interleaved.")
     ] = None,
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds for all points.", least=0.1)
@@ -50,9 +45,7 @@ def curve_command(
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Picture, .png or .svg.")
-    ] = None,
+    chart: Annotated[Path | None, value("FILE", "Picture, .png or .svg.")] = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Find the best makespan and a bound at many capacities, micro-batches or chunks.

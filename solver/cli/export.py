@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.inputs import load_pipeline, refuse_given
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.convert.data_order import DATA_ORDER
 from ppsolve.solver.export.pictures import PICTURES, picture, shown_in
@@ -27,71 +26,51 @@ from ppsolve.solver.optimize.kinds import load_instance
 
 def export_command(
     result: Annotated[
-        str,
-        typer.Argument(
-            metavar="RESULT", help="Result, heuristic entry, schedule or plan; - is stdin."
-        ),
+        str, argument("RESULT", "Result, heuristic entry, schedule or plan; - is stdin.")
     ],
     to: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="torch, torchtitan, megatron, colossalai, primus, deepspeed or json; perfetto: a "
+        value(
+            "NAME",
+            "torch, torchtitan, megatron, colossalai, primus, deepspeed or json; perfetto: a "
             "trace to look at, of any kind of instance.",
         ),
     ],
     output: opt.TextOutput = "-",
-    format: Annotated[
-        str | None, typer.Option(metavar="NAME", help="torch: compute_only or compute_comms.")
-    ] = None,
+    format: Annotated[str | None, value("NAME", "torch: compute_only or compute_comms.")] = None,
     instance: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Instance of what carries none: a schedule is checked."),
+        Path | None, value("FILE", "Instance of what carries none: a schedule is checked.")
     ] = None,
-    heuristic: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Take this heuristic's order instead.")
-    ] = None,
+    heuristic: Annotated[str | None, value("NAME", "Take this heuristic's order instead.")] = None,
     replica: Annotated[
-        int | None,
-        typer.Option(metavar="R", min=0, help="Take this replica of several, from 0."),
+        int | None, value("R", "Take this replica of several, from 0.", min=0)
     ] = None,
     data_order: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Renumber micro-batches where needed; write which one stands at each index "
-            "(JSON).",
+        value(
+            "FILE",
+            "Renumber micro-batches where needed; write which one stands at each index (JSON).",
         ),
     ] = None,
     layers: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Layers of each stage; a plan has its own."),
+        str | None, value("N,N,...", "Layers of each stage; a plan has its own.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="LAYERS",
-            help="What these layers are, such as Et*10L; decoder layers by default.",
-        ),
+        value("LAYERS", "What these layers are, such as Et*10L; decoder layers by default."),
     ] = None,
     recompute: Annotated[
         str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="megatron, primus: layers of each stage that are recomputed in the backward.",
+        value(
+            "N,N,...", "megatron, primus: layers of each stage that are recomputed in the backward."
         ),
     ] = None,
     fsdp: Annotated[
-        bool,
-        typer.Option(
-            "--fsdp", help="torch, compute_comms: gather and drop parameters of each stage."
-        ),
+        bool, flag("torch, compute_comms: gather and drop parameters of each stage.", "--fsdp")
     ] = False,
     beside: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RESULT", help="perfetto: show this schedule in the same trace; repeatable."
-        ),
+        value("RESULT", "perfetto: show this schedule in the same trace; repeatable."),
     ] = None,
 ) -> None:
     """Write the schedule of a result, or a plan, as the file that a training runtime reads.

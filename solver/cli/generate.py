@@ -6,9 +6,10 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_text, source_name, write_text
@@ -17,20 +18,20 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.main import load
+from ppsolve.solver.cli.options import flag, value
 from ppsolve.solver.generate.flags import read_options
 from ppsolve.solver.generate.instances import generate
 
 Text = str | None
 
 
-def _text(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar="TEXT", help=help_text)
+_text = partial(value, "TEXT")
 
 
 def generate_command(
     output: opt.TextOutput = "-",
-    seed: Annotated[int | None, typer.Option(help="Draw from this seed.", min=0)] = None,
-    random: Annotated[bool, typer.Option("--random", help="Draw times; seed 0 if none.")] = False,
+    seed: Annotated[int | None, Option(help="Draw from this seed.", min=0)] = None,
+    random: Annotated[bool, flag("Draw times; seed 0 if none.", "--random")] = False,
     profile: Annotated[Text, _text("Published times: 1.5b, 6.2b, zb-16x48-a ...")] = None,
     name: Annotated[Text, _text("Name of the instance.")] = None,
     objective: Annotated[Text, _text("makespan or device_span.")] = None,
@@ -39,12 +40,11 @@ def generate_command(
         Text, _text("Devices, or a range 4..8.", "--devices", "--num-devices", "-p")
     ] = None,
     microbatches: Annotated[
-        Text,
-        _text("Micro-batches, or a range.", "--microbatches", "--num-microbatches", "-m"),
+        Text, _text("Micro-batches, or a range.", "--microbatches", "--num-microbatches", "-m")
     ] = None,
     unequal: Annotated[Text, _text("Draw lengths of micro-batches: 0.6, or 0.6:normal.")] = None,
     placement: Annotated[Text, _text("linear, interleaved, ..., or devices 0,1,1,0.")] = None,
-    stages_per_device: Annotated[int | None, typer.Option(help="Stages of each device.")] = None,
+    stages_per_device: Annotated[int | None, Option(help="Stages of each device.")] = None,
     forward: Annotated[Text, _text("Forward.")] = None,
     backward: Annotated[Text, _text("Full backward.")] = None,
     backward_input: Annotated[Text, _text("Input-gradient backward.")] = None,
@@ -58,8 +58,7 @@ def generate_command(
     capacity: Annotated[Text, _text("Amount, list, 1.5p (activations), or none.")] = None,
     activation: Annotated[Text, _text("Of one micro-batch.")] = None,
     share: Annotated[
-        Text,
-        _text("Share held until W ends.", "--share", "--released-by-backward-weight"),
+        Text, _text("Share held until W ends.", "--share", "--released-by-backward-weight")
     ] = None,
     static: Annotated[Text, _text("Always in use, per stage.")] = None,
 ) -> None:

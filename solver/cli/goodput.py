@@ -19,6 +19,7 @@ from ppsolve.models.goodput.result import GoodputRow, GoodputRows
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
     Chart,
     check_chart,
@@ -41,22 +42,13 @@ from ppsolve.solver.render.goodput.report import (
     rows_table,
 )
 
-ParamsFile = Annotated[
-    Path, typer.Argument(metavar="PARAMS", help="Parameters, as `fit` writes them; - is stdin.")
-]
-InitBatchSize = Annotated[
-    float | None, typer.Option(metavar="N", min=0, help="Batch size of efficiency 1.")
-]
-GradSqr = Annotated[
-    float | None, typer.Option(metavar="X", min=0, help="Squared norm of the mean gradient.")
-]
-GradVar = Annotated[
-    float | None, typer.Option(metavar="Y", min=0, help="Variance of the gradient.")
-]
-Nodes = Annotated[str, typer.Option(metavar="LIST", help="Nodes: 1,2,4 or 1-8.")]
+ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
+InitBatchSize = Annotated[float | None, value("N", "Batch size of efficiency 1.", min=0)]
+GradSqr = Annotated[float | None, value("X", "Squared norm of the mean gradient.", min=0)]
+GradVar = Annotated[float | None, value("Y", "Variance of the gradient.", min=0)]
+Nodes = Annotated[str, value("LIST", "Nodes: 1,2,4 or 1-8.")]
 Replicas = Annotated[
-    str,
-    typer.Option(metavar="LIST", help="Replicas over all nodes, one for each of the nodes given."),
+    str, value("LIST", "Replicas over all nodes, one for each of the nodes given.")
 ]
 
 OPTION_OF = {
@@ -92,14 +84,12 @@ class _Job:
 def goodput_fit_command(
     observations: Annotated[
         Path,
-        typer.Argument(
-            metavar="OBSERVATIONS",
-            help="Measured steps, times in seconds: JSON list, or CSV if named .csv; - is stdin.",
+        argument(
+            "OBSERVATIONS",
+            "Measured steps, times in seconds: JSON list, or CSV if named .csv; - is stdin.",
         ),
     ],
-    starts: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Descents to try [5].")
-    ] = None,
+    starts: Annotated[int | None, value("N", "Descents to try [5].", min=1)] = None,
     init_batch_size: InitBatchSize = None,
     grad_sqr: GradSqr = None,
     grad_var: GradVar = None,
@@ -138,13 +128,10 @@ def goodput_fit_command(
 def goodput_predict_command(
     params: ParamsFile,
     replicas: Replicas,
-    batch_per_replica: Annotated[
-        str, typer.Option(metavar="LIST", help="Samples of a micro-batch of each replica.")
-    ],
+    batch_per_replica: Annotated[str, value("LIST", "Samples of a micro-batch of each replica.")],
     nodes: Nodes = "1",
     accumulation_steps: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="Micro-batches before the one that exchanges gradients."),
+        str, value("LIST", "Micro-batches before the one that exchanges gradients.")
     ] = "0",
     init_batch_size: InitBatchSize = None,
     grad_sqr: GradSqr = None,
@@ -183,28 +170,19 @@ def goodput_predict_command(
 def goodput_optimize_command(
     params: ParamsFile,
     replicas: Replicas,
-    max_batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Largest batch over all replicas.")
-    ],
+    max_batch_size: Annotated[int, value("N", "Largest batch over all replicas.", min=1)],
     nodes: Nodes = "1",
-    grid: Annotated[
-        bool, typer.Option("--grid", help="All pairs of nodes and replicas instead.")
-    ] = False,
+    grid: Annotated[bool, flag("All pairs of nodes and replicas instead.", "--grid")] = False,
     min_per_replica: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Least micro-batch of a replica [1].")
+        int | None, value("N", "Least micro-batch of a replica [1].", min=1)
     ] = None,
     max_per_replica: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Largest micro-batch of a replica [none]."),
+        int | None, value("N", "Largest micro-batch of a replica [none].", min=1)
     ] = None,
-    accumulation: Annotated[
-        bool, typer.Option("--accumulation", help="Allow accumulation steps.")
-    ] = False,
+    accumulation: Annotated[bool, flag("Allow accumulation steps.", "--accumulation")] = False,
     compat: Annotated[
         bool,
-        typer.Option(
-            "--compat", help="The published search: 50 batch sizes, may exceed the largest batch."
-        ),
+        flag("The published search: 50 batch sizes, may exceed the largest batch.", "--compat"),
     ] = False,
     init_batch_size: InitBatchSize = None,
     grad_sqr: GradSqr = None,

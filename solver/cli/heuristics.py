@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ppsolve.models.documents.files import source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.inputs import warn_of_units
+from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import check_writable, deliver, print_json, stdout_console
 from ppsolve.solver.cli.solving import refuse_not_applicable, simulate_entry
 from ppsolve.solver.heuristics.heuristic import Heuristic
@@ -23,9 +22,9 @@ from ppsolve.solver.render.reports import entry_line, entry_report
 def heuristics_command(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[INSTANCE]",
-            help="Say which apply to this instance, and why others do not; - is stdin.",
+        argument(
+            "[INSTANCE]",
+            "Say which apply to this instance, and why others do not; - is stdin.",
             show_default=False,
         ),
     ] = None,

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
-import typer
 from pydantic import BaseModel, ValidationError
 
 from ppsolve.models.documents.base import explain
@@ -16,6 +15,7 @@ from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.options import value
 from ppsolve.solver.convert.data_order import DATA_ORDER, DataOrder, read_data_order
 from ppsolve.solver.optimize.kinds import kind_of, load_instance
 from ppsolve.solver.pipeline.published import has_unequal_microbatches
@@ -28,10 +28,10 @@ Document = TypeVar("Document", bound=BaseModel)
 
 FedOrder = Annotated[
     Path | None,
-    typer.Option(
+    value(
+        "FILE",
+        "Which micro-batch stands at each index of a .csv, as export wrote it (JSON).",
         DATA_ORDER,
-        metavar="FILE",
-        help="Which micro-batch stands at each index of a .csv, as export wrote it (JSON).",
     ),
 ]
 
@@ -158,8 +158,8 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
     why : str
         The message.
     """
-    for option, value in options.items():
-        if value is not None and value is not False and value != []:
+    for option, given in options.items():
+        if given is not None and given is not False and given != []:
             raise InputError(why, field=option)
 
 

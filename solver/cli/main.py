@@ -8,6 +8,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from ppsolve.solver.cli.guard import (
     ExitCode,
@@ -143,9 +144,7 @@ def build() -> typer.Typer:
 def _root(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
+        Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Exact schedules for distributed training: optimum, proven bound, heuristic gaps.

@@ -20,6 +20,7 @@ from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import (
     Reporting,
@@ -66,24 +67,19 @@ def optimize_command(
     output: opt.Output = None,
     prints_order: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Print only the new order: a line per name (kind overlap) or per device (pipeline).",
             "--print-order",
-            help="Print only the new order: a line per name (kind overlap) or per device "
-            "(pipeline).",
         ),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT",
-            help="Begin with the schedule of this result; the answer is never worse.",
-        ),
+        value("RESULT", "Begin with the schedule of this result; the answer is never worse."),
     ] = None,
     placements: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B",
-            help="Compare placements, the best first: linear,vshape,interleaved:4 (4 per device).",
+        value(
+            "A,B", "Compare placements, the best first: linear,vshape,interleaved:4 (4 per device)."
         ),
     ] = None,
     quiet: opt.Quiet = False,
@@ -122,10 +118,7 @@ def optimize_command(
 @opt.with_solve_options
 def compare_command(
     files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="Instances: files, quoted globs, directories; - is stdin."
-        ),
+        list[str], argument("FILE...", "Instances: files, quoted globs, directories; - is stdin.")
     ],
     options: opt.SolveOptions,
     fail_on_gap: opt.FailOnGap = None,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer import Option
 
 from ppsolve.solver.cli.guard import VERBOSE_KEY
 
@@ -30,6 +31,64 @@ def _complete_names(incomplete: str) -> list[str]:
     return [f"{done}{comma}{name}" for name in _complete_name(word)]
 
 
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return a positional argument, for the annotation of a parameter.
+
+    Parameters
+    ----------
+    metavar, text : str
+        Its name and its line in the help.
+    **more
+        As for typer's Argument.
+
+    Returns
+    -------
+    ArgumentInfo
+        The argument.
+    """
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
+def value(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option with a value.
+
+    Parameters
+    ----------
+    metavar, text : str
+        Name of the value and line in the help.
+    *names : str
+        Names of the option; by default that of the parameter.
+    **more
+        As for typer's Option.
+
+    Returns
+    -------
+    OptionInfo
+        The option.
+    """
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(text: str, *names: str, **more: Any) -> Any:
+    """Return an option without a value.
+
+    Parameters
+    ----------
+    text : str
+        Its line in the help.
+    *names : str
+        Its names.
+    **more
+        As for typer's Option.
+
+    Returns
+    -------
+    OptionInfo
+        The option.
+    """
+    return typer.Option(*names, help=text, **more)
+
+
 def time_limit(text: str, least: float = 0) -> Any:
     """Return the option `--time-limit`.
 
@@ -45,54 +104,44 @@ def time_limit(text: str, least: float = 0) -> Any:
     OptionInfo
         For the annotation of a parameter.
     """
-    return typer.Option("--time-limit", "-t", metavar="S", min=least, help=text)
+    return value("S", text, "--time-limit", "-t", min=least)
 
 
-InstanceFile = Annotated[Path, typer.Argument(metavar="FILE", help="Instance (JSON); - is stdin.")]
+InstanceFile = Annotated[Path, argument("FILE", "Instance (JSON); - is stdin.")]
 FailOnGap = Annotated[
-    float | None,
-    typer.Option(metavar="G", min=0, max=1, help="Exit with 6 if the gap that remains exceeds G."),
+    float | None, value("G", "Exit with 6 if the gap that remains exceeds G.", min=0, max=1)
 ]
-Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Same input, same result: one worker.")
-]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Threads [all cores].")]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed.")]
+Deterministic = Annotated[bool, flag("Same input, same result: one worker.", "--deterministic")]
+Workers = Annotated[int | None, value("N", "Threads [all cores].", min=1)]
+Seed = Annotated[int, value("N", "Seed.", min=0, max=2**31 - 1)]
 Exact = Annotated[
-    bool,
-    typer.Option("--exact", help="Refuse times without a common tick; else they are rounded up."),
+    bool, flag("Refuse times without a common tick; else they are rounded up.", "--exact")
 ]
 HeuristicName = Annotated[
     str,
-    typer.Option(
-        "--heuristic",
-        metavar="NAME",
-        help="Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
+    value(
+        "NAME",
+        "Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
         "your own: module:function, file.py:function.",
+        "--heuristic",
         autocompletion=_complete_name,
     ),
 ]
 GroupSize = Annotated[
-    int | None,
-    typer.Option(metavar="G", min=1, help="Micro-batches in a group of an interleaved order."),
+    int | None, value("G", "Micro-batches in a group of an interleaved order.", min=1)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Json = Annotated[bool, flag("Print one JSON document on stdout.", "--json")]
 Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write the result (JSON) here; - is stdout."
-    ),
+    Path | None, value("FILE", "Write the result (JSON) here; - is stdout.", "--output", "-o")
 ]
-TextOutput = Annotated[
-    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, one line.")]
+TextOutput = Annotated[str, value("FILE", "File to write; - is stdout.", "--output", "-o")]
+Quiet = Annotated[bool, flag("No progress, one line.", "--quiet", "-q")]
 Verbose = Annotated[
     bool,
-    typer.Option(
+    flag(
+        "Every event, bound and reason; tracebacks.",
         "--verbose",
         "-v",
-        help="Every event, bound and reason; tracebacks.",
         callback=_remember_verbose,
     ),
 ]
@@ -109,47 +158,31 @@ class SolveOptions:
     time_limit: Annotated[
         float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")
     ] = 60.0
-    gap: Annotated[
-        float,
-        typer.Option(metavar="G", min=0, max=1, help="Stop once (value - bound) / value <= G."),
-    ] = 0.0
+    gap: Annotated[float, value("G", "Stop once (value - bound) / value <= G.", min=0, max=1)] = 0.0
     deterministic_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="D", min=0, help="Stop after this much deterministic time (reproducible)."
-        ),
+        float | None, value("D", "Stop after this much deterministic time (reproducible).", min=0)
     ] = None
     deterministic: Deterministic = False
     workers: Workers = None
     seed: Seed = 0
     heuristics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B",
-            help="Run only these heuristics [all].",
-            autocompletion=_complete_names,
-        ),
+        str | None, value("A,B", "Run only these heuristics [all].", autocompletion=_complete_names)
     ] = None
     more_heuristics: Annotated[
         list[str] | None,
-        typer.Option(
-            "--heuristic",
-            metavar="SPEC",
-            help="Run your own too: module:function or file.py:function.",
-        ),
+        value("SPEC", "Run your own too: module:function or file.py:function.", "--heuristic"),
     ] = None
     exact: Exact = False
     robust: Annotated[
         float | None,
-        typer.Option(
-            metavar="CV",
-            help="Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays "
-            "less.",
+        value(
+            "CV",
+            "Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
         ),
     ] = None
     verify: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--verify/--no-verify",
             help="Prove again what only CP-SAT has proved [small instances, for a tenth of the "
             "time].",

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from pydantic import BaseModel
 
 from ppsolve.models.documents.errors import InputError
@@ -18,6 +17,7 @@ from ppsolve.models.documents.files import destination, is_read_only, source_nam
 from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
+from ppsolve.solver.cli.options import value
 from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
 from ppsolve.solver.render.trimmed import TrimLines
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.render.charts import LineChart
 
 Chart = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Draw the chart here too: .png or .svg (needs matplotlib)."),
+    Path | None, value("FILE", "Draw the chart here too: .png or .svg (needs matplotlib).")
 ]
 
 

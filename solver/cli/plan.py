@@ -18,6 +18,7 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.models.plan.scaffold import Sizes, plan_request
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
     Chart,
     check_chart,
@@ -37,9 +38,7 @@ OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "-
 
 
 def plan_command(
-    request: Annotated[
-        Path, typer.Argument(metavar="REQUEST", help="Plan request (JSON); - is stdin.")
-    ],
+    request: Annotated[Path, argument("REQUEST", "Plan request (JSON); - is stdin.")],
     time_limit: Annotated[
         float,
         opt.time_limit(
@@ -48,21 +47,14 @@ def plan_command(
         ),
     ] = service.TIME_LIMIT,
     finalists: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Configurations given to the exact solver at most."),
+        int, value("N", "Configurations given to the exact solver at most.", min=0)
     ] = service.FINALISTS,
     gap: Annotated[
         float,
-        typer.Option(
-            metavar="G",
-            min=0,
-            max=1,
-            help="Leave configurations that may be better by at most this share.",
-        ),
+        value("G", "Leave configurations that may be better by at most this share.", min=0, max=1),
     ] = 0.0,
     exhaustive: Annotated[
-        bool,
-        typer.Option("--exhaustive", help="Prune nothing by bounds: all go to the exact solver."),
+        bool, flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive")
     ] = False,
     deterministic: opt.Deterministic = False,
     workers: opt.Workers = None,
@@ -70,17 +62,14 @@ def plan_command(
     as_json: opt.Json = False,
     output: opt.Output = None,
     instance_out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the winner's pipeline instance here."),
+        Path | None, value("FILE", "Write the winner's pipeline instance here.")
     ] = None,
     result_out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the winner's result with its schedule here."),
+        Path | None, value("FILE", "Write the winner's result with its schedule here.")
     ] = None,
     chart: Chart = None,
     top: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Rows of the table [10; all with --verbose]."),
+        int | None, value("N", "Rows of the table [10; all with --verbose].", min=0)
     ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -155,47 +144,37 @@ def _exit_code(plan: Plan) -> ExitCode:
 
 
 def plan_init_command(
-    layers: Annotated[int, typer.Option(metavar="N", help="Transformer blocks.")],
-    hidden: Annotated[int, typer.Option(metavar="N", help="Hidden size.")],
-    heads: Annotated[int, typer.Option(metavar="N", help="Attention heads.")],
-    sequence_length: Annotated[int, typer.Option(metavar="N", help="Tokens of a sample.")],
-    vocabulary: Annotated[int, typer.Option(metavar="N", help="Words.")],
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Samples of a step.")],
-    devices: Annotated[int, typer.Option(metavar="X", help="All devices.")],
-    memory: Annotated[float, typer.Option(metavar="X", help="Bytes of a device, 80e9.")],
-    flops: Annotated[
-        float, typer.Option(metavar="X", help="FLOP/s that a device achieves, 180e12.")
-    ],
-    bandwidth: Annotated[float, typer.Option(metavar="X", help="Bytes/s within a node, 200e9.")],
+    layers: Annotated[int, value("N", "Transformer blocks.")],
+    hidden: Annotated[int, value("N", "Hidden size.")],
+    heads: Annotated[int, value("N", "Attention heads.")],
+    sequence_length: Annotated[int, value("N", "Tokens of a sample.")],
+    vocabulary: Annotated[int, value("N", "Words.")],
+    batch_size: Annotated[int, value("N", "Samples of a step.")],
+    devices: Annotated[int, value("X", "All devices.")],
+    memory: Annotated[float, value("X", "Bytes of a device, 80e9.")],
+    flops: Annotated[float, value("X", "FLOP/s that a device achieves, 180e12.")],
+    bandwidth: Annotated[float, value("X", "Bytes/s within a node, 200e9.")],
     node_bandwidth: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Bytes/s of a device between nodes, 25e9."),
+        float | None, value("X", "Bytes/s of a device between nodes, 25e9.")
     ] = None,
-    devices_per_node: Annotated[
-        int | None, typer.Option(metavar="X", help="Of them in a node [all].")
-    ] = None,
+    devices_per_node: Annotated[int | None, value("X", "Of them in a node [all].")] = None,
     latency: Annotated[
-        float, typer.Option(metavar="X", help="Microseconds of a transfer [0].", show_default=False)
+        float, value("X", "Microseconds of a transfer [0].", show_default=False)
     ] = 0.0,
     microbatch_sizes: Annotated[
-        str,
-        typer.Option(metavar="A,B", help="Samples of a micro-batch [1].", show_default=False),
+        str, value("A,B", "Samples of a micro-batch [1].", show_default=False)
     ] = "1",
     tensor_parallel: Annotated[
-        int,
-        typer.Option(metavar="T", help="Devices that share each layer [1].", show_default=False),
+        int, value("T", "Devices that share each layer [1].", show_default=False)
     ] = 1,
     sequence_parallel: Annotated[
-        bool, typer.Option("--sequence-parallel", help="They share sequences too.")
+        bool, flag("They share sequences too.", "--sequence-parallel")
     ] = False,
     recompute: Annotated[
-        str,
-        typer.Option(metavar="HOW", help="none, selective or full [none].", show_default=False),
+        str, value("HOW", "none, selective or full [none].", show_default=False)
     ] = "none",
-    name: Annotated[str, typer.Option(metavar="TEXT", help="Name of the request.")] = "plan",
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="- is stdout.")
-    ] = "-",
+    name: Annotated[str, value("TEXT", "Name of the request.")] = "plan",
+    output: Annotated[str, value("FILE", "- is stdout.", "--output", "-o")] = "-",
 ) -> None:
     """Write a plan request from the sizes of a decoder and a cluster.
 

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.inputs import validated
+from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.optimize.kinds import CARRIED, NO_INSTANCES, is_result
 from ppsolve.solver.render.page.document import page
@@ -19,15 +18,10 @@ from ppsolve.solver.render.page.shown import PageSchedule, read_shown
 
 
 def report_command(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="RESULT...", help="Results or plans (JSON).")
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Page to write; - is stdout.")
-    ],
+    files: Annotated[list[Path], argument("RESULT...", "Results or plans (JSON).")],
+    output: Annotated[Path, value("FILE", "Page to write; - is stdout.", "--output", "-o")],
     heuristic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Also show this heuristic of each result; repeatable."),
+        list[str] | None, value("NAME", "Also show this heuristic of each result; repeatable.")
     ] = None,
 ) -> None:
     """Show results as one HTML page that works without a network.

@@ -6,7 +6,6 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any
 
-import typer
 from pydantic import BaseModel, Field, TypeAdapter
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
@@ -18,6 +17,7 @@ from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import print_json
 from ppsolve.solver.optimize.kinds import KINDS
 
@@ -25,9 +25,9 @@ from ppsolve.solver.optimize.kinds import KINDS
 def schema_command(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[KIND]",
-            help="pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
+        argument(
+            "[KIND]",
+            "pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
             "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
             "goodput-result; none: any instance.",
             show_default=False,

@@ -9,8 +9,8 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
+from typer import Option
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
@@ -20,6 +20,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import note_rounding
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import stdout_console
 from ppsolve.solver.cli.show_inputs import Given, read_given
 from ppsolve.solver.cli.show_pictures import FigureKind, WantedPictures, drawer, picture_file
@@ -41,56 +42,38 @@ from ppsolve.solver.render.schedule_view import Window
 def show_command(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="INSTANCE [RESULT]",
-            help="Instance and its result, one of them, a plan, or a curve.",
-        ),
+        argument("INSTANCE [RESULT]", "Instance and its result, one of them, a plan, or a curve."),
     ],
-    heuristic: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Draw what this heuristic does.")
-    ] = None,
+    heuristic: Annotated[str | None, value("NAME", "Draw what this heuristic does.")] = None,
     group_size: opt.GroupSize = None,
-    links: Annotated[
-        bool, typer.Option("--links", help="Also draw links and comm streams.")
-    ] = False,
-    first: Annotated[
-        float, typer.Option("--from", metavar="T", min=0, help="Draw from here.")
-    ] = 0.0,
-    last: Annotated[
-        float | None, typer.Option("--to", metavar="T", min=0, help="Draw up to here.")
-    ] = None,
+    links: Annotated[bool, flag("Also draw links and comm streams.", "--links")] = False,
+    first: Annotated[float, value("T", "Draw from here.", "--from", min=0)] = 0.0,
+    last: Annotated[float | None, value("T", "Draw up to here.", "--to", min=0)] = None,
     iteration: Annotated[
-        str | None,
-        typer.Option(metavar="K", help="Draw iteration K (or K-L), from 0, of a K-FAC refresh."),
+        str | None, value("K", "Draw iteration K (or K-L), from 0, of a K-FAC refresh.")
     ] = None,
     order: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Only print the order: a line per name (kind overlap) or per device (pipeline).",
             "--order",
-            help="Only print the order: a line per name (kind overlap) or per device (pipeline).",
         ),
     ] = False,
-    width: Annotated[
-        int | None, typer.Option(metavar="N", min=40, help="Columns [the terminal's].")
-    ] = None,
+    width: Annotated[int | None, value("N", "Columns [the terminal's].", min=40)] = None,
     png: Annotated[Path | None, picture_file("png")] = None,
     svg: Annotated[Path | None, picture_file("svg")] = None,
     pdf: Annotated[Path | None, picture_file("pdf")] = None,
     picture: Annotated[
         FigureKind | None,
-        typer.Option(
+        Option(
             help="What the picture shows; by default the curve of a curve, the schedule of a "
-            "result.",
+            "result."
         ),
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(metavar="TEXT", help='First line; "" for no lines above.')
-    ] = None,
+    title: Annotated[str | None, value("TEXT", 'First line; "" for no lines above.')] = None,
     inches: Annotated[
         float | None,
-        typer.Option(
-            metavar="W", help="Width: 7 for a page [gantt, memory], 3.4 for a column [gaps, curve]."
-        ),
+        value("W", "Width: 7 for a page [gantt, memory], 3.4 for a column [gaps, curve]."),
     ] = None,
     exact: opt.Exact = False,
     verbose: opt.Verbose = False,

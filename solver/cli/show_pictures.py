@@ -8,13 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ppsolve.models.core.result import Result
 from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_bytes
 from ppsolve.solver.cli.inputs import refuse_given
+from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_outputs
 from ppsolve.solver.render.figure_file import figure_bytes, require_matplotlib
 from ppsolve.solver.render.plot import pictures as plot
@@ -38,7 +37,7 @@ class FigureKind(StrEnum):
 def picture_file(kind: str) -> Any:
     """Return the option of the file that a picture of a format goes to."""
     help_text = f"Draw a picture into this {kind.upper()} file instead (needs matplotlib)."
-    return typer.Option(f"--{kind}", metavar="FILE", help=help_text)
+    return value("FILE", help_text, f"--{kind}")
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.optimize.stress import RUNS, stress
@@ -19,33 +18,26 @@ from ppsolve.solver.stress.jitter import ALL_KINDS
 
 
 def stress_command(
-    file: Annotated[Path, typer.Argument(metavar="RESULT", help="A result (JSON); - is stdin.")],
+    file: Annotated[Path, argument("RESULT", "A result (JSON); - is stdin.")],
     jitter: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[KIND=]CV",
-            help="Standard deviation over mean of durations, of all ops or of a kind; repeatable.",
+        value(
+            "[KIND=]CV",
+            "Standard deviation over mean of durations, of all ops or of a kind; repeatable.",
         ),
     ] = None,
     trace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A recorded run that tells the jitter of each kind of op; repeatable.",
-        ),
+        value("FILE", "A recorded run that tells the jitter of each kind of op; repeatable."),
     ] = None,
     slow: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="DEVICE=FACTOR",
-            help="A device whose ops take FACTOR times longer; repeatable.",
-        ),
+        value("DEVICE=FACTOR", "A device whose ops take FACTOR times longer; repeatable."),
     ] = None,
     instance: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Instance of a result that carries none."),
+        Path | None, value("FILE", "Instance of a result that carries none.")
     ] = None,
-    runs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs.")] = RUNS,
+    runs: Annotated[int, value("N", "Runs.", min=1)] = RUNS,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,

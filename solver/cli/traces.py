@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, write_text
 from ppsolve.models.documents.text import instance_text
@@ -15,6 +13,7 @@ from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, json_text, print_json, stdout_console
 from ppsolve.solver.render.diagnosis import diagnosis_report
 from ppsolve.solver.traces.detect import files_of, read_trace
@@ -25,38 +24,28 @@ from ppsolve.solver.traces.kept import kept_steps
 from ppsolve.solver.traces.recorded import RecordedStep, recorded_step
 from ppsolve.solver.traces.table import write_table
 
-Format = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="auto, kineto, megatron, straggler or table (CSV, JSONL)."),
-]
+Format = Annotated[str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")]
 Tolerance = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Most by which times may be off; by default 0.0001, less for short ops, and what the "
+    value(
+        "SECONDS",
+        "Most by which times may be off; by default 0.0001, less for short ops, and what the "
         "numbers cannot tell apart.",
     ),
 ]
 
 
 def convert_trace_command(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILES", help="Files of one run, or folders of them.")
-    ],
+    files: Annotated[list[str], argument("FILES", "Files of one run, or folders of them.")],
     output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="Folder; file with --median or --table."
-        ),
+        str, value("PATH", "Folder; file with --median or --table.", "--output", "-o")
     ],
     format: Format = "auto",
     median: Annotated[
-        bool,
-        typer.Option("--median", help="Write one instance: medians by stage and kind of op."),
+        bool, flag("Write one instance: medians by stage and kind of op.", "--median")
     ] = False,
     table: Annotated[
-        bool,
-        typer.Option("--table", help="Write the ops as a table: CSV for .csv, else JSON Lines."),
+        bool, flag("Write the ops as a table: CSV for .csv, else JSON Lines.", "--table")
     ] = False,
     tolerance: Tolerance = None,
 ) -> None:
@@ -152,9 +141,7 @@ def _tell_moves(trace: Trace, steps: list[RecordedStep]) -> None:
 
 
 def diagnose_command(
-    files: Annotated[
-        list[str], typer.Argument(metavar="TRACE", help="Files of one run, or folders of them.")
-    ],
+    files: Annotated[list[str], argument("TRACE", "Files of one run, or folders of them.")],
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds in all, shared by the steps.")
     ] = TIME_LIMIT,
@@ -162,18 +149,15 @@ def diagnose_command(
     tolerance: Tolerance = None,
     capacity: Annotated[
         str | None,
-        typer.Option(
-            metavar="N[,N...]",
-            help="Activations that devices have room for, one number for all or one for each; "
+        value(
+            "N[,N...]",
+            "Activations that devices have room for, one number for all or one for each; "
             "what the run held by default.",
         ),
     ] = None,
     layers: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Times of layers and layers of each stage (JSON), to compute another split.",
-        ),
+        value("FILE", "Times of layers and layers of each stage (JSON), to compute another split."),
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
