@@ -20,18 +20,10 @@ if sys.platform != "win32":
 
 @dataclass(frozen=True)
 class Records:
-    """What a file holds.
-
-    Parameters
-    ----------
-    records : tuple of BenchRecord
-        One for each line.
-    torn : int
-        Bytes behind the last whole line: a run was killed while it wrote them.
-    """
+    """The records of a file, one for each line."""
 
     records: tuple[BenchRecord, ...] = ()
-    torn: int = 0
+    torn: int = 0  # bytes behind the last whole line: a run was killed while it wrote them
 
     @property
     def machines(self) -> dict[str, Machine]:
@@ -41,13 +33,7 @@ class Records:
 
 
 def read_records(path: str | Path) -> Records:
-    """Read a file of results.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or a line that was written whole is no record; names the line.
-    """
+    """Read a file of results; raises InputError that names the line which is no record."""
     with opened(path) as stream:
         data = stream.read()
     *lines, torn = data.split(b"\n")
@@ -115,11 +101,7 @@ def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:
 class BenchFile:
     """A file that one run appends to: one line, written at once and synced, for each item.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file, made where it is missing. It is locked until `close`, so that no second run
-        writes to it.
+    It is made if it is missing, and locked until `close`.
 
     Raises
     ------
@@ -132,17 +114,14 @@ class BenchFile:
         self._handle = _locked(self.path)
         try:
             found = read_records(self.path)
-            self._drop(found.torn)
+            if found.torn:
+                os.ftruncate(self._handle, os.fstat(self._handle).st_size - found.torn)
         except BaseException:
             self.close()
             raise
         self.records = list(found.records)
         self.torn = found.torn
         self._told = set(found.machines)
-
-    def _drop(self, torn: int) -> None:
-        if torn:
-            os.ftruncate(self._handle, os.fstat(self._handle).st_size - torn)
 
     def keep(self, records: Iterable[BenchRecord]) -> None:
         """Replace the file by one with these records, under the same lock."""
@@ -153,10 +132,9 @@ class BenchFile:
         self._told = set(Records(tuple(self.records)).machines)
 
     def append(self, record: BenchRecord) -> BenchRecord:
-        """Add one record as one line, and wait until it is on the disk.
+        """Add a record as a line, wait until it is on the disk, and return it as it was written.
 
-        Returns the record as it was written: with the facts of its machine on the machine's first
-        line only.
+        The facts of a machine stand in its first line only.
 
         Raises
         ------
@@ -249,23 +227,16 @@ def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
         for record in found.records:
             before = kept.setdefault(record.key, (name, record))
             if before[1].answer() != record.answer():
-                chosen, other = _ordered(before, (name, record))
+                chosen, other = before, (name, record)
+                if before[1].failure is not None and record.failure is None:
+                    chosen, other = other, chosen
                 kept[record.key] = chosen
                 differences.append(_difference(chosen, other))
     records = (record for _, record in kept.values())
     return list(with_machines_once(records, machines)), differences
 
 
-Named = tuple[str, BenchRecord]
-
-
-def _ordered(one: Named, other: Named) -> tuple[Named, Named]:
-    """Return both, the one to keep first."""
-    is_better = one[1].failure is not None and other[1].failure is None
-    return (other, one) if is_better else (one, other)
-
-
-def _difference(kept: Named, other: Named) -> str:
+def _difference(kept: tuple[str, BenchRecord], other: tuple[str, BenchRecord]) -> str:
     (kept_name, kept_record), (name, record) = kept, other
     parts = [
         f"{field} {mine} ({kept_name}) and {theirs} ({name})"

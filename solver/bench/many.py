@@ -81,38 +81,52 @@ def optimize_many(
     InputError
         An option is unknown or out of range.
     """
-    where = _engine(engine, processes)
-    is_local = isinstance(where, LocalEngine)
-    options = checked_options(options, default_workers() // processes if is_local else 1)
-    is_kept = not options.get("deterministic", False)
-    memory = None if memory_limit is None else int(memory_limit * GIB)
-    limits = Limits(
-        hard_limit or wall_cap(options["time_limit"], is_kept=is_kept),
-        memory_share(processes) if memory is None and is_local else memory,
-    )
-    return _answers(where, instances, options, limits)
+    return _answers(instances, *set_up(engine, options, processes, hard_limit, memory_limit))
 
 
-def checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    """Check options for many instances before the first is solved, and set `workers`.
+def set_up(
+    engine: str | Engine,
+    options: Mapping[str, Any],
+    processes: int,
+    hard_limit: float | None,
+    memory_limit: float | None,
+) -> tuple[Engine, dict[str, Any], Limits]:
+    """Return the engine, options and limits of a run; parameters as of `optimize_many`.
 
     Parameters
     ----------
+    engine : str or Engine
+        ``local``, ``dask`` or an engine.
     options : mapping
         Keywords of `ppsolve.optimize`.
-    workers : int
-        Threads if the options do not say; deterministic runs have 1.
+    processes : int
+        Instances side by side.
+    hard_limit, memory_limit : float or None
+        Seconds and GiB of each instance.
 
     Returns
     -------
-    dict
-        The options, `workers` among them.
+    (Engine, dict, Limits)
+        The options with `workers`. Workers of a cluster know the memory of their own machines.
 
     Raises
     ------
     InputError
         An option is unknown, has no meaning in another process, or is out of range.
     """
+    where = _engine(engine, processes)
+    is_local = isinstance(where, LocalEngine)
+    checked = _checked_options(options, default_workers() // processes if is_local else 1)
+    is_kept = not checked.get("deterministic", False)
+    memory = None if memory_limit is None else int(memory_limit * GIB)
+    limits = Limits(
+        hard_limit or wall_cap(checked["time_limit"], is_kept=is_kept),
+        memory_share(processes) if memory is None and is_local else memory,
+    )
+    return where, checked, limits
+
+
+def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
     elsewhere = ("on_progress", "began")
     for name in options:
         if name in elsewhere:
@@ -143,7 +157,7 @@ def _engine(engine: str | Engine, processes: int) -> Engine:
 
 
 def _answers(
-    engine: Engine, instances: Iterable[Instance], options: Mapping[str, Any], limits: Limits
+    instances: Iterable[Instance], engine: Engine, options: Mapping[str, Any], limits: Limits
 ) -> Iterator[Answer]:
     solve = partial(_solve, options=dict(options))
     for finished in engine.map(solve, instances, limits):

@@ -20,9 +20,8 @@ from ppsolve.models.documents.files import destination
 from ppsolve.models.documents.printable import plain_json
 from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.bench.item import BenchItem, code_of
-from ppsolve.solver.bench.machine import GIB, memory_share
-from ppsolve.solver.bench.many import checked_options
-from ppsolve.solver.bench.pool import Engine, Limits, LocalEngine, wall_cap
+from ppsolve.solver.bench.many import set_up
+from ppsolve.solver.bench.pool import Engine, Limits
 from ppsolve.solver.bench.report.comparison import Judgement
 from ppsolve.solver.bench.report.report import Report, bench_report
 from ppsolve.solver.bench.suite import Shard, Suite, distinct
@@ -31,7 +30,6 @@ from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, save, stdout_console
-from ppsolve.solver.kinds.options import default_workers
 from ppsolve.solver.render.bench.csv import csv_report
 from ppsolve.solver.render.bench.markdown import markdown_report
 from ppsolve.solver.render.bench.page import html_report
@@ -126,9 +124,17 @@ def bench_run_command(
     --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
     failed (their lines say how), 2 wrong input, 130 interrupted.
     """
-    where = _engine(engine, scheduler, processes)
-    share = 1 if engine is EngineName.DASK else default_workers() // processes
-    keywords = checked_options(options.keywords(), share)
+    if engine is EngineName.DASK:
+        from ppsolve.solver.bench.cluster import DaskEngine
+
+        chosen: str | Engine = DaskEngine(scheduler, processes=processes)
+    elif scheduler is not None:
+        raise InputError("expected --engine dask with it", field="--scheduler")
+    else:
+        chosen = engine
+    where, keywords, limits = set_up(
+        chosen, options.keywords(), processes, hard_limit, memory_limit
+    )
     part = Shard() if shard is None else Shard.parse(shard)
     check_writable(output, *(path for path in paths or []))
     sources = _items(paths or [], recipe or [], recipe_file or [], count, keywords)
@@ -136,7 +142,6 @@ def bench_run_command(
     _tell_doubles(doubles)
     if not items:
         raise InputError("expected instances: files, directories, or --recipe", field="PATHS")
-    limits = _limits(options, hard_limit, memory_limit, processes, engine)
     with BenchFile(output) as file:
         if file.torn:
             say(f"note: {output}: the last line was not written whole; it is run again")
@@ -200,30 +205,6 @@ def _tell_others(suite: Suite, output: Path) -> None:
             f"note: {output}: {count} {lines} about these instances with other settings, code or "
             "version; they stay, and are reported too"
         )
-
-
-def _limits(
-    options: opt.SolveOptions,
-    hard_limit: float | None,
-    memory_limit: float | None,
-    processes: int,
-    engine: EngineName,
-) -> Limits:
-    seconds = hard_limit or wall_cap(options.time_limit, is_kept=not options.deterministic)
-    if memory_limit is not None:
-        return Limits(seconds, int(memory_limit * GIB))
-    # Workers of a cluster know the memory of their own machines.
-    return Limits(seconds, None if engine is EngineName.DASK else memory_share(processes))
-
-
-def _engine(name: EngineName, scheduler: str | None, processes: int) -> Engine:
-    if name is EngineName.LOCAL:
-        if scheduler is not None:
-            raise InputError("expected --engine dask with it", field="--scheduler")
-        return LocalEngine(processes)
-    from ppsolve.solver.bench.cluster import DaskEngine
-
-    return DaskEngine(scheduler, processes=processes)
 
 
 @group.command("merge", short_help="Put several files of results into one.")

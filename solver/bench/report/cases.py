@@ -144,6 +144,11 @@ def is_above(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
     return one - other > max(tolerance, TOLERANCE) * max(abs(one), abs(other))
 
 
+def written(value: float | None) -> str:
+    """Return a value in digits, or none."""
+    return "none" if value is None else f"{value:,.10g}"
+
+
 def identity(record: BenchRecord) -> Identity:
     """Return family, name and objective, which are the same for all versions."""
     return (record.family, record.instance, record.objective or "")

@@ -14,6 +14,7 @@ from ppsolve.solver.bench.report.cases import (
     by_identity,
     identities,
     is_above,
+    written,
 )
 from ppsolve.solver.bench.report.findings import Contradiction
 
@@ -100,7 +101,7 @@ def compare(
     for pair in shared:
         _refuse_other_units(pair, sources)
     worse = [found for pair in shared for found in _worse(*pair, judgement)]
-    better = [found for pair in shared for found in _worse(*reversed(pair), judgement)]
+    better = [found for old, new in shared for found in _worse(new, old, judgement)]
     return Comparison(
         instances=len(shared),
         regressions=tuple(worse),
@@ -161,21 +162,17 @@ def _difference(
 def _worse_value(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
     if old.value is None:
         return
-    if new.value is None:
-        yield _difference(Change.VALUE, new, _written(old.value), "none")
-    elif is_above(new.value, old.value, judgement.tolerance):
-        size = (new.value - old.value) / old.value if old.value else None
-        yield _difference(Change.VALUE, new, _written(old.value), _written(new.value), size)
+    if new.value is None or is_above(new.value, old.value, judgement.tolerance):
+        size = (new.value - old.value) / old.value if new.value is not None and old.value else None
+        yield _difference(Change.VALUE, new, written(old.value), written(new.value), size)
 
 
 def _worse_bound(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
     if old.bound is None or new.status in PROVED:
         return
-    if new.bound is None:
-        yield _difference(Change.BOUND, new, _written(old.bound), "none")
-    elif is_above(old.bound, new.bound, judgement.tolerance):
-        size = (new.bound - old.bound) / old.bound
-        yield _difference(Change.BOUND, new, _written(old.bound), _written(new.bound), size)
+    if new.bound is None or is_above(old.bound, new.bound, judgement.tolerance):
+        size = None if new.bound is None else (new.bound - old.bound) / old.bound
+        yield _difference(Change.BOUND, new, written(old.bound), written(new.bound), size)
 
 
 def _slower(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
@@ -202,15 +199,11 @@ def _contradictions(pair: Pair) -> Iterator[Contradiction]:
     for one, other, when in ((old, new, "now"), (new, old, "before")):
         if one.bound is None or other.value is None or not is_above(one.bound, other.value):
             continue
-        bound, value = _written(one.bound), _written(other.value)
+        bound, value = written(one.bound), written(other.value)
         text = f"the bound {bound} is above the value {value} found {when}"
         yield Contradiction(new.family, new.instance, text)
 
 
-def _written(value: float) -> str:
-    return f"{value:,.10g}"
-
-
 def _proof(record: BenchRecord) -> str:
-    bound = "no bound" if record.bound is None else f"bound {_written(record.bound)}"
+    bound = "no bound" if record.bound is None else f"bound {written(record.bound)}"
     return f"{record.status.value}, {bound}"

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from ppsolve.solver.attended import PATIENCE
-from ppsolve.solver.bench.report.cases import ScoredRecord, is_above
+from ppsolve.solver.bench.report.cases import ScoredRecord, is_above, written
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,9 @@ def _late(cases: Sequence[ScoredRecord]) -> Iterator[Outlier]:
 def _beaten(case: ScoredRecord) -> Outlier:
     winners = [outcome.method.name for outcome in case.outcomes if case.is_best(outcome)]
     by = ", ".join(winners) or "another run of the instance"
-    text = f"{by} has {case.best:,.10g}, ours is {_written(case.outcomes[0].value)}"
+    text = f"{by} has {case.best:,.10g}, ours is {written(case.outcomes[0].value)}"
     excess = case.excess(case.outcomes[0].value)
     return Outlier(Sort.BEATEN, case.family, case.name, excess, text)
-
-
-def _written(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.10g}"
 
 
 def _beyond_fence(

@@ -273,14 +273,12 @@ def profiles(cases: Sequence[ScoredRecord]) -> list[PerformanceProfile]:
             own = ratios.setdefault(outcome.method, [])
             if excess is not None:
                 own.append(1 + excess)
-    return [
-        PerformanceProfile(method, tuple(_steps(own, len(known)))) for method, own in ratios.items()
-    ]
+    return [PerformanceProfile(method, _steps(own, len(known))) for method, own in ratios.items()]
 
 
-def _steps(ratios: Sequence[float], count: int) -> Iterator[tuple[float, float]]:
+def _steps(ratios: Sequence[float], count: int) -> tuple[tuple[float, float], ...]:
     found, times = np.unique(np.array(ratios), return_counts=True)
-    yield from zip(found.tolist(), (np.cumsum(times) / count).tolist(), strict=True)
+    return tuple(zip(found.tolist(), (np.cumsum(times) / count).tolist(), strict=True))
 
 
 def gap_curve(
