@@ -22,7 +22,6 @@ from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
     Chart,
-    check_chart,
     check_outputs,
     deliver,
     stdout_console,
@@ -200,7 +199,6 @@ def goodput_optimize_command(
     input, 3 the limits allow no configuration at all.
     """
     check_outputs({"--output": output, "--chart": chart}, params)
-    check_chart(chart)
     allocations = _allocations(nodes, replicas, is_grid=grid)
     job = _read_job(params, grad_sqr, grad_var, init_batch_size)
     _warn_of_guesses(job, allocations)

@@ -63,7 +63,7 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
     Parameters
     ----------
     outputs : mapping of str to Path or None
-        Files by option; only ``--output`` may be ``-``.
+        Files by option; only ``--output`` may be ``-``, and ``--chart`` must be a picture.
     *inputs : str or Path
         Files that they must not replace.
 
@@ -82,6 +82,11 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
         other = taken.setdefault(destination(path).absolute(), option)
         if other != option:
             raise InputError(f"{other} writes there too", source=str(path), field=option)
+    chart = outputs.get("--chart")
+    if chart is not None:
+        from ppsolve.solver.render.figure_file import chart_format
+
+        chart_format(chart)
 
 
 def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
@@ -165,21 +170,13 @@ def save(path: Path, data: str | bytes) -> None:
         postpone(error)
 
 
-def check_chart(path: Path | None) -> None:
-    """Refuse a chart that could not be drawn in the end; errors as in `chart_format`."""
-    from ppsolve.solver.render.figure_file import chart_format
-
-    if path is not None:
-        chart_format(path)
-
-
 def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
     """Draw charts side by side into a file; warn if there are none.
 
     Parameters
     ----------
     path : Path or None
-        A file that `check_chart` has passed; None draws nothing.
+        A file that `check_outputs` has passed as ``--chart``; None draws nothing.
     charts : sequence of LineChart
         Any number.
     """

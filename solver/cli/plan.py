@@ -21,7 +21,6 @@ from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
     Chart,
-    check_chart,
     check_outputs,
     deliver,
     json_text,
@@ -92,12 +91,10 @@ def plan_command(
     }
     winner = {"--instance-out": instance_out, "--result-out": result_out}
     check_outputs({"--output": output, **winner, "--chart": chart}, request)
-    check_chart(chart)
     plan = _plan(request, options, quiet=quiet, verbose=verbose)
     _write_winner(plan, instance_out, result_out)
-    if chart is not None:
-        drawn = plan_chart(plan)
-        write_chart(chart, [] if drawn is None else [drawn])
+    drawn = None if chart is None else plan_chart(plan)
+    write_chart(chart, [] if drawn is None else [drawn])
     if not deliver(plan, output, as_json=as_json):
         shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
         stdout_console().print(shown, soft_wrap=quiet)
