@@ -127,7 +127,6 @@ class DaskEngine(Engine):
         }
 
     def _finished(self, future: Any, index: int) -> Finished:
-        """Return the answer of a future that has ended."""
         if future.status == "finished":
             found: Finished = future.result()
             return replace(found, index=index)

@@ -239,7 +239,6 @@ class _ForkLoop:
             os._exit(0)
 
     def _bury(self) -> None:
-        """Tell how processes ended, and kill what they left behind."""
         with suppress(BlockingIOError):
             while os.read(self._woken, 512):
                 pass
@@ -276,7 +275,6 @@ def _settle(helper: int) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Read the call, make it, and send what it returned or raised."""
     answer = _outcome(connection)
     try:
         data = pickle.dumps(answer)

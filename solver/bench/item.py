@@ -269,7 +269,6 @@ def _installed() -> tuple[tuple[str, str], ...]:
 
 
 def _hash(spec: str) -> str:
-    """Return the hash of a module's file; that of nothing if it cannot be read."""
     path = source_of(spec)
     try:
         data = b"" if path is None else path.read_bytes()

@@ -155,7 +155,6 @@ def bench_run_command(
 
 
 def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: bool) -> ExitCode:
-    """Run a suite with its progress on stderr; return the exit code."""
     done = len(suite.records)
     total = done + len(suite.waiting)
     if done:

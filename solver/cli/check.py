@@ -79,7 +79,6 @@ def check_command(
 def _check_files(
     instance_file: Path, result_file: Path | None, *, exact: bool, proves_bound: bool
 ) -> tuple[list[Violation], BoundCheck | None]:
-    """Check the schedule of one file against the instance of the other, or that it carries."""
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
     source = source_name(result_file or instance_file)

@@ -142,7 +142,6 @@ def _value(text: str, field: str) -> Decimal | Multiple:
 
 
 def _known(output: Path) -> Curve | None:
-    """Return the curve of an earlier run in the output file."""
     if str(output) == "-" or not output.exists():
         return None
     try:

@@ -135,7 +135,6 @@ def _export_picture(
 
 
 def _tell_order(program: RuntimeProgram, path: Path | None) -> None:
-    """Report at which index each micro-batch stands."""
     if path is not None:
         write_text(path, json.dumps(list(program.microbatches)) + "\n")
     if program.is_renumbered:

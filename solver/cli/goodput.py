@@ -292,7 +292,6 @@ def _lack(path: Path) -> str:
 
 @contextmanager
 def _about_options() -> Iterator[None]:
-    """Let errors of the library about its arguments name the options."""
     try:
         yield
     except InputError as error:

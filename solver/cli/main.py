@@ -56,7 +56,7 @@ def load(name: str) -> Any:
     return typer.main.get_group(app).commands[name]
 
 
-class LazyGroup(GuardedGroup):
+class _LazyGroup(GuardedGroup):
     """The group of all commands; it lists them without loading any."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -65,56 +65,18 @@ class LazyGroup(GuardedGroup):
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Load a command.
-
-        Parameters
-        ----------
-        ctx : Context
-            The call.
-        cmd_name : str
-            Name of the command.
-
-        Returns
-        -------
-        Command or None
-            None if there is none of that name.
-        """
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the first two words name, or the first one.
-
-        Parameters
-        ----------
-        ctx : Context
-            The call.
-        args : list of str
-            All words after the program's name.
-
-        Returns
-        -------
-        (str or None, Command or None, list of str)
-            Name, command and the words that are left.
-        """
         two = " ".join(args[:2])
         if len(args) > 1 and two in COMMANDS:
             return two, self.get_command(ctx, two), args[2:]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the help."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from the table.
-
-        Parameters
-        ----------
-        ctx : Context
-            The call.
-        formatter : HelpFormatter
-            Receives names and summaries.
-        """
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
@@ -131,7 +93,7 @@ def build() -> typer.Typer:
     """Return the program with all its commands."""
     app = typer.Typer(
         name="ppsolve",
-        cls=LazyGroup,
+        cls=_LazyGroup,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

@@ -204,7 +204,6 @@ def _finish(
     *,
     is_ranking: bool = False,
 ) -> ExitCode:
-    """Solve all cases and deliver their results; return the worst exit code."""
     solved, codes = _solve_all(cases, options, fail_on_gap, reporting)
     if is_ranking:
         solved.sort(key=lambda pair: rank_of(pair[1]))

@@ -102,7 +102,6 @@ def plan_command(
 
 
 def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) -> Plan:
-    """Make the plan of a request with progress on stderr."""
     request = load_request(path)
     limit = options["time_limit"]
     shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=verbose)
@@ -186,7 +185,6 @@ def plan_init_command(
 
 
 def _sizes(given: dict[str, Any]) -> Sizes:
-    """Return checked sizes; errors name options."""
     del given["output"]
     try:
         given["microbatch_sizes"] = list(map(int, given["microbatch_sizes"].split(",")))

@@ -57,7 +57,6 @@ def schema_command(
 
 
 def _any_instance() -> dict[str, Any]:
-    """Return the schema of an instance of any kind, told apart by ``kind``."""
     union: Any = reduce(or_, (kind.instance for kind in KINDS.values()))
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
     return {"title": "ppsolve instance", **schema}

@@ -177,7 +177,6 @@ def _found(given: Given, how: _ShownPart) -> Drawn | None:
 
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
-    """Return the first and the last iteration that ``3`` or ``3-5`` names."""
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text.strip())
@@ -200,7 +199,6 @@ def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) 
 
 
 def _print_order(given: Given, heuristic: str | None, *, exact: bool) -> None:
-    """Print the order of a result, or the one that a heuristic makes."""
     instance = given.instance
     if instance is not None:
         expect_orders(instance, given.instance_source, "--order")

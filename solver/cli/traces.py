@@ -116,7 +116,6 @@ def _median_text(trace: Trace, output: str) -> str:
 
 
 def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
-    """Write two files for each replica-step; return the steps that are possible."""
     trace, steps = kept_steps(trace, lambda part: recorded_step(part, tolerance))
     try:
         folder.mkdir(exist_ok=True)

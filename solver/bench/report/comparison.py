@@ -119,7 +119,6 @@ def _label(key: Identity) -> str:
 
 
 def _turned(found: Difference) -> Difference:
-    """Return a change in the other direction."""
     size = found.size
     if size is not None:
         size = None if size == -1 else -size / (1 + size)
