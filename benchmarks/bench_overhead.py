@@ -24,10 +24,9 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.engine import Limits
 from ppsolve.solver.bench.item import BenchItem, solve_item
-from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import memory_share
+from ppsolve.solver.bench.pool import Limits, LocalEngine
 from ppsolve.solver.generate.flags import PerDevice
 from ppsolve.solver.generate.instances import generate
 

@@ -17,9 +17,8 @@ from typing import Any
 from ppsolve.models.bench.file import BenchFile, read_records
 from ppsolve.models.bench.record import BenchPeer, BenchRecord
 from ppsolve.models.core.problem import Objective
-from ppsolve.solver.bench.engine import Finished, Limits, wall_cap
-from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import memory_share
+from ppsolve.solver.bench.pool import Finished, Limits, LocalEngine, wall_cap
 from ppsolve.solver.optimize.kinds import load_instance, lower
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

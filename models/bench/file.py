@@ -1,11 +1,11 @@
-"""Files of benchmark results: read whole, appended line by line, never half-written."""
+"""Files of benchmark results: read whole, appended line by line, never half-written; merging."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,18 +20,10 @@ if sys.platform != "win32":
 
 @dataclass(frozen=True)
 class Records:
-    """What a file holds.
-
-    Parameters
-    ----------
-    records : tuple of BenchRecord
-        One for each line.
-    torn : int
-        Bytes behind the last whole line: a run was killed while it wrote them.
-    """
+    """The records of a file, one for each line."""
 
     records: tuple[BenchRecord, ...] = ()
-    torn: int = 0
+    torn: int = 0  # bytes behind the last whole line: a run was killed while it wrote them
 
     @property
     def machines(self) -> dict[str, Machine]:
@@ -41,13 +33,7 @@ class Records:
 
 
 def read_records(path: str | Path) -> Records:
-    """Read a file of results.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or a line that was written whole is no record; names the line.
-    """
+    """Read a file of results; raises InputError that names the line which is no record."""
     with opened(path) as stream:
         data = stream.read()
     *lines, torn = data.split(b"\n")
@@ -115,11 +101,7 @@ def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:
 class BenchFile:
     """A file that one run appends to: one line, written at once and synced, for each item.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file, made where it is missing. It is locked until `close`, so that no second run
-        writes to it.
+    It is made if it is missing, and locked until `close`.
 
     Raises
     ------
@@ -132,17 +114,14 @@ class BenchFile:
         self._handle = _locked(self.path)
         try:
             found = read_records(self.path)
-            self._drop(found.torn)
+            if found.torn:
+                os.ftruncate(self._handle, os.fstat(self._handle).st_size - found.torn)
         except BaseException:
             self.close()
             raise
         self.records = list(found.records)
         self.torn = found.torn
         self._told = set(found.machines)
-
-    def _drop(self, torn: int) -> None:
-        if torn:
-            os.ftruncate(self._handle, os.fstat(self._handle).st_size - torn)
 
     def keep(self, records: Iterable[BenchRecord]) -> None:
         """Replace the file by one with these records, under the same lock."""
@@ -153,10 +132,9 @@ class BenchFile:
         self._told = set(Records(tuple(self.records)).machines)
 
     def append(self, record: BenchRecord) -> BenchRecord:
-        """Add one record as one line, and wait until it is on the disk.
+        """Add a record as a line, wait until it is on the disk, and return it as it was written.
 
-        Returns the record as it was written: with the facts of its machine on the machine's first
-        line only.
+        The facts of a machine stand in its first line only.
 
         Raises
         ------
@@ -222,3 +200,49 @@ def _lock(handle: int, path: Path) -> None:
         raise InputError(
             "another run is writing to it; give it a file of its own, or wait", source=str(path)
         ) from None
+
+
+def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
+    """Return the records of all files, each key once, and how results of one key differ.
+
+    A result is kept rather than a failure, else the record of the file named first.
+
+    Parameters
+    ----------
+    files : mapping of str to Records
+        Contents by name of the file.
+
+    Returns
+    -------
+    records : list of BenchRecord
+        In the order of their first keys, the first of each machine with its facts.
+    differences : list of str
+        A line for each record left out whose status, value, bound or failure is another.
+    """
+    kept: dict[str, tuple[str, BenchRecord]] = {}
+    machines: dict[str, Machine] = {}
+    differences = []
+    for name, found in files.items():
+        machines |= {key: one for key, one in found.machines.items() if key not in machines}
+        for record in found.records:
+            before = kept.setdefault(record.key, (name, record))
+            if before[1].answer() != record.answer():
+                chosen, other = before, (name, record)
+                if before[1].failure is not None and record.failure is None:
+                    chosen, other = other, chosen
+                kept[record.key] = chosen
+                differences.append(_difference(chosen, other))
+    records = (record for _, record in kept.values())
+    return list(with_machines_once(records, machines)), differences
+
+
+def _difference(kept: tuple[str, BenchRecord], other: tuple[str, BenchRecord]) -> str:
+    (kept_name, kept_record), (name, record) = kept, other
+    parts = [
+        f"{field} {mine} ({kept_name}) and {theirs} ({name})"
+        for (field, mine), theirs in zip(
+            kept_record.answer().items(), record.answer().values(), strict=True
+        )
+        if mine != theirs
+    ]
+    return f"{record.instance} ({record.key}) differs: {', '.join(parts)}; {kept_name} is kept"

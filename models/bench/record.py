@@ -142,7 +142,6 @@ class BenchRecord(BenchLine):
 
 
 def _without_decimals(value: Any) -> Any:
-    """Return parsed JSON, in which decimals are exact, with plain numbers."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):

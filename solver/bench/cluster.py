@@ -9,32 +9,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ppsolve.models.bench.record import Failure
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.bench.engine import EngineError, Finished, Limits
-from ppsolve.solver.bench.local import LocalEngine
+from ppsolve.solver.bench.fork_server import EngineError, shared_fork_server
 from ppsolve.solver.bench.machine import memory_share
-from ppsolve.solver.bench.watched import shared_nursery
-
-AHEAD = 1000
-"""Items that the scheduler holds at once; each is some kB. Clusters that grow with their queue need
-more than they have workers; with fewer here they grow more slowly."""
-
-CONNECTING_SECONDS = 10
-"""Seconds in which a scheduler has to answer, dask's own default for a connection is 30."""
-
-CLOSING_SECONDS, HURRIED_SECONDS = 30, 0.5
-"""Seconds that a cluster of this machine and a client get to close, and those where the run was
-interrupted; what is left then ends with this process. Two idle workers took 0.7 s, on processors
-that were shared by eight processes more than 2."""
+from ppsolve.solver.bench.pool import Engine, Finished, Limits, LocalEngine
 
 
-class DaskEngine:
+@dataclass(frozen=True)
+class ClusterParams:
+    """Patience with a cluster."""
+
+    ahead: int = 1000  # items that the scheduler holds; fewer let clusters grow more slowly
+    connecting: float = 10.0  # seconds in which a scheduler has to answer
+    closing: float = 30.0  # seconds that a cluster of this machine and a client get to close
+    hurried: float = 0.5  # those seconds if the run was interrupted
+
+
+class DaskEngine(Engine):
     """Runs calls on the workers of a dask cluster.
 
     Parameters
@@ -53,7 +50,12 @@ class DaskEngine:
     """
 
     def __init__(
-        self, scheduler: str | None = None, *, cluster: Any = None, processes: int = 1
+        self,
+        scheduler: str | None = None,
+        *,
+        cluster: Any = None,
+        processes: int = 1,
+        params: ClusterParams = ClusterParams(),
     ) -> None:
         try:
             import distributed
@@ -63,30 +65,14 @@ class DaskEngine:
             ) from None
         self._dask = distributed
         self._scheduler, self._cluster, self._processes = scheduler, cluster, processes
+        self._params = params
 
     def map(
         self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
     ) -> Iterator[Finished]:
-        """Yield answers as they finish; see `Engine`.
+        """Yield answers as they finish; raises EngineError if the scheduler does not answer.
 
-        Parameters
-        ----------
-        function : callable
-            Takes an item; importable by its name on every worker.
-        items : iterable
-            Whatever can be pickled.
-        limits : Limits
-            Of each call; without one of memory a worker's own limit, shared by its threads.
-
-        Yields
-        ------
-        Finished
-            One for each item.
-
-        Raises
-        ------
-        EngineError
-            The scheduler does not answer, or goes away.
+        Without a limit of memory it is a worker's own limit, shared by its threads.
         """
         waiting = enumerate(items)
         with ExitStack() as stack:
@@ -100,7 +86,7 @@ class DaskEngine:
                     places[future.key] = index
                     ended.add(future)
 
-            submit(AHEAD)
+            submit(self._params.ahead)
             while places:
                 future = next(ended)
                 yield self._finished(future, places.pop(future.key))
@@ -111,12 +97,12 @@ class DaskEngine:
         where = self._cluster
         if self._scheduler is None and where is None:
             where = self._dask.LocalCluster(**self._of_this_machine())
-            stack.enter_context(_closed_in_time(where))
+            stack.enter_context(_closed_in_time(where, self._params))
         try:
-            client = self._dask.Client(where or self._address(), timeout=CONNECTING_SECONDS)
+            client = self._dask.Client(where or self._address(), timeout=self._params.connecting)
         except (OSError, ValueError) as error:
             raise EngineError(f"no dask scheduler at {self._scheduler}: {error}") from None
-        stack.enter_context(_closed_in_time(client))
+        stack.enter_context(_closed_in_time(client, self._params))
         return client
 
     def _address(self) -> str:
@@ -141,7 +127,6 @@ class DaskEngine:
         }
 
     def _finished(self, future: Any, index: int) -> Finished:
-        """Return the answer of a future that has ended."""
         if future.status == "finished":
             found: Finished = future.result()
             return replace(found, index=index)
@@ -156,13 +141,13 @@ class DaskEngine:
 
 
 @contextmanager
-def _closed_in_time(opened: Any) -> Iterator[None]:
+def _closed_in_time(opened: Any, params: ClusterParams) -> Iterator[None]:
     """Close a client or a cluster at the end of the block, once: a second time may hang."""
-    seconds: float = CLOSING_SECONDS
+    seconds = params.closing
     try:
         yield
     except BaseException:
-        seconds = HURRIED_SECONDS
+        seconds = params.hurried
         raise
     finally:
         with suppress(TimeoutError):
@@ -183,7 +168,7 @@ def _on_worker(function: Callable[[Any], Any], item: Any, limits: Limits) -> Fin
         task = worker.state.tasks.get(key)
         return task is not None and task.state == "executing"
 
-    engine = LocalEngine(1, shared_nursery(), is_wanted)
+    engine = LocalEngine(1, shared_fork_server(), is_wanted)
     for finished in engine.map(function, [item], limits):
         return finished
     return Finished(0, failure=Failure.ERROR, error="nobody waits for it any more")

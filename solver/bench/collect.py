@@ -77,7 +77,6 @@ def _is_instance(data: Any) -> bool:
 
 
 def _expand(files: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each path and whether it was found in a directory."""
     for file in files:
         path = Path(file)
         if path.is_dir():

@@ -1,54 +1,38 @@
-"""One item of a benchmark run: an instance, the settings, and its key; solving it."""
+"""One item of a benchmark run: an instance, its settings and users' code, and solving it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib.metadata import version
+from functools import cache, cached_property
+from importlib.metadata import entry_points, version
 from typing import Any
 
 from ppsolve.models.bench.record import MOST_MOMENTS, BenchRecord
 from ppsolve.models.core.result import Figure, HeuristicEntry, Result, Status
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.code import check_code
-from ppsolve.solver.bench.engine import Finished
 from ppsolve.solver.bench.machine import machine_id, this_machine
+from ppsolve.solver.bench.pool import Finished
+from ppsolve.solver.heuristics.loading import is_spec, source_of
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.optimize.registry import ENTRY_POINTS
 from ppsolve.solver.run.progress import Progress
-
-DIGITS = 4
-"""Decimals of seconds in records: a tenth of a millisecond, below what two runs differ by."""
 
 
 @dataclass(frozen=True)
 class BenchItem:
-    """An instance with the options of `ppsolve.optimize` that it is solved with.
-
-    Parameters
-    ----------
-    instance : Instance
-        The instance.
-    family : str
-        What it is reported with: the name of its folder, or of its recipe.
-    path : str or None
-        Its file, None where it has none.
-    options : mapping
-        Keywords of `ppsolve.optimize`, plain data.
-    code : mapping of str to str
-        Hash of the file of each user's heuristic among them (`code_of`).
-    """
+    """An instance with the options of `ppsolve.optimize` that it is solved with."""
 
     instance: Instance
-    family: str
-    path: str | None
-    options: Mapping[str, Any]
-    code: Mapping[str, str] = field(default_factory=dict)
+    family: str  # the name of its folder, or of its recipe
+    path: str | None  # its file, if it has one
+    options: Mapping[str, Any]  # plain data
+    code: Mapping[str, str] = field(default_factory=dict)  # of users' heuristics, by `code_of`
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -74,7 +58,7 @@ class BenchItem:
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
     def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
-        """Return the line of a file for an answer of `solve_item`, or for a failure.
+        """Return the record of an answer of `solve_item`, or of a failure.
 
         Parameters
         ----------
@@ -91,7 +75,7 @@ class BenchItem:
         machine = finished.machine or this_machine()
         answer = finished.value or {
             "status": Status.UNKNOWN,
-            "seconds": round(finished.seconds, DIGITS),
+            "seconds": _rounded(finished.seconds),
         }
         return BenchRecord.parse(
             {
@@ -143,11 +127,19 @@ def solve_item(item: BenchItem) -> dict[str, Any]:
     }
 
 
+def _rounded(seconds: float) -> float:
+    """Return seconds to a tenth of a millisecond, less than two runs differ by."""
+    return round(seconds, 4)
+
+
+Moment = tuple[float, Figure | None, Figure | None]
+
+
 class History:
     """Listener that keeps when values and bounds got better, and how long heuristics took."""
 
     def __init__(self) -> None:
-        self._moments: list[tuple[float, Figure | None, Figure | None]] = []
+        self._moments: list[Moment] = []
         self._seconds: dict[str, float] = {}
         self._latest = Progress("start", 0.0, "")
         self._began = 0.0
@@ -156,13 +148,13 @@ class History:
         """Take note of an event."""
         known = self._moments[-1][1:] if self._moments else (None, None)
         if (event.incumbent, event.bound) != known:
-            moment = round(event.seconds, DIGITS)
+            moment = _rounded(event.seconds)
             self._moments.append((moment, event.incumbent, event.bound))
         # Events of a heuristic's own, as better schedules of one that searches, lie in its time.
         if event.source != self._latest.source:
             self._began = self._latest.seconds
         if event.event == "heuristic":
-            self._seconds[event.source] = round(event.seconds - self._began, DIGITS)
+            self._seconds[event.source] = _rounded(event.seconds - self._began)
         self._latest = event
 
     def heuristic(self, entry: HeuristicEntry) -> dict[str, Any]:
@@ -197,7 +189,7 @@ class History:
         )
         return next(proved, result.wall_seconds)
 
-    def curve(self, result: Result) -> list[tuple[float, Figure | None, Figure | None]]:
+    def curve(self, result: Result) -> list[Moment]:
         """Return the moments at which value or bound got better, the last as in the result."""
         last = (result.wall_seconds, result.value, result.bound)
         known = self._moments[-1][1:] if self._moments else (None, None)
@@ -205,9 +197,7 @@ class History:
         return thinned(moments, MOST_MOMENTS)
 
 
-def thinned(
-    moments: Sequence[tuple[float, Figure | None, Figure | None]], most: int
-) -> list[tuple[float, Figure | None, Figure | None]]:
+def thinned(moments: Sequence[Moment], most: int) -> list[Moment]:
     """Return at most `most` moments, evenly taken, the first and the last included.
 
     Parameters
@@ -226,3 +216,62 @@ def thinned(
         return list(moments)
     step = (len(moments) - 1) / (most - 1)
     return [moments[round(place * step)] for place in range(most)]
+
+
+class ChangedCodeError(Exception):
+    """A heuristic's file is not the one that the item was asked with."""
+
+
+def code_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the hash of the file of each user's heuristic that options run.
+
+    Parameters
+    ----------
+    options : mapping
+        Keywords of `ppsolve.optimize`; heuristics are given by name.
+
+    Returns
+    -------
+    dict of str to str
+        By name as it was given, sorted; installed heuristics too, if all that apply are run.
+        Modules that a file imports do not count.
+    """
+    return {name: _hash(spec) for name, spec in sorted(set(_own(options)))}
+
+
+def check_code(options: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
+    """Raise ChangedCodeError if a heuristic's file is not what it was when the run began.
+
+    Parameters
+    ----------
+    options : mapping
+        Keywords of `ppsolve.optimize`.
+    wanted : mapping of str to str
+        From `code_of`, when the run began.
+    """
+    for name, found in code_of(options).items():
+        if wanted.get(name) != found:
+            raise ChangedCodeError(f"{name} is not the code that the run began with")
+
+
+def _own(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    chosen = options.get("heuristics")
+    for given in (*(chosen or ()), *options.get("more_heuristics", ())):
+        if is_spec(given):
+            yield given, given
+    if chosen is None:
+        yield from _installed()
+
+
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    return tuple((point.name, point.value) for point in entry_points(group=ENTRY_POINTS))
+
+
+def _hash(spec: str) -> str:
+    path = source_of(spec)
+    try:
+        data = b"" if path is None else path.read_bytes()
+    except OSError:
+        data = b""
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -19,16 +19,9 @@ from ppsolve.solver.run.options import default_workers
 GIB = 2**30
 
 _PROC = Path("/proc")
-_GROUP, _RESIDENT = 2, 21
-"""Fields of ``/proc/PID/stat`` behind the name: the process group, and resident pages."""
-
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
 """Where Linux says what a container or a job of a cluster may take, versions 2 and 1 of cgroups."""
-
-KEPT_FREE = 0.1
-"""Share of the memory that items are not given by default: the helper they are forked from has 0.2
-GiB, and where the last pages are gone the system kills by itself."""
 
 
 @cache
@@ -62,11 +55,7 @@ def _cpu() -> str:
 
 
 def memory_size() -> int:
-    """Return the bytes of memory that this process may use: of its machine, container or job.
-
-    A job of Slurm may take less than its node has: limits of all groups that this process is in
-    count, the outer ones too.
-    """
+    """Return the bytes that this process may use: of its machine, container or job of a cluster."""
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _limit_files():
         with suppress(OSError, ValueError):
@@ -75,7 +64,7 @@ def memory_size() -> int:
 
 
 def _limit_files() -> Iterator[Path]:
-    """Yield the files of memory limits of this process, of the inner groups first."""
+    """Yield the files of memory limits of all groups that this process is in, inner ones first."""
     lines = ["0::/", "0:memory:/"]
     with suppress(OSError):
         lines += (_PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
@@ -88,15 +77,12 @@ def _limit_files() -> Iterator[Path]:
 
 def memory_share(processes: int) -> int:
     """Return the bytes that each of `processes` may take by default."""
-    return int(memory_size() * (1 - KEPT_FREE)) // processes
+    # A tenth stays free: where the last pages are gone, the system kills by itself.
+    return int(memory_size() * 0.9) // processes
 
 
 def group_memory() -> dict[int, int]:
-    """Return the resident bytes of each process group.
-
-    Pages that processes share count for each of them: those of the helper that they were forked
-    from, 0.2 GiB.
-    """
+    """Return the resident bytes of each process group; shared pages count for each process."""
     if not (_PROC / "self" / "stat").exists():
         return _group_memory_by_ps()
     page, found = os.sysconf("SC_PAGE_SIZE"), dict[int, int]()
@@ -104,14 +90,14 @@ def group_memory() -> dict[int, int]:
         if name.isdecimal():
             with suppress(OSError):
                 stat = (_PROC / name / "stat").read_bytes()
+                # Behind the name: the process group is field 2, resident pages are field 21.
                 fields = stat[stat.rindex(b")") + 2 :].split()
-                group = int(fields[_GROUP])
-                found[group] = found.get(group, 0) + int(fields[_RESIDENT]) * page
+                group = int(fields[2])
+                found[group] = found.get(group, 0) + int(fields[21]) * page
     return found
 
 
 def _group_memory_by_ps() -> dict[int, int]:
-    """Ask ``ps``, which every Unix has, where there is no ``/proc``."""
     command = ["ps", "-A", "-o", "pgid=,rss="]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found: dict[int, int] = {}

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from ppsolve.models.bench.record import Failure
 from ppsolve.models.core.result import Result
+from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
-from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import GIB, memory_share
-from ppsolve.solver.bench.settings import checked_options
+from ppsolve.solver.bench.pool import Engine, Limits, LocalEngine, wall_cap
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import kind_of, known_kind
-from ppsolve.solver.run.options import default_workers
+from ppsolve.solver.run.options import Options, default_workers
 
 
 @dataclass(frozen=True)
@@ -82,16 +81,65 @@ def optimize_many(
     InputError
         An option is unknown or out of range.
     """
+    return _answers(instances, *set_up(engine, options, processes, hard_limit, memory_limit))
+
+
+def set_up(
+    engine: str | Engine,
+    options: Mapping[str, Any],
+    processes: int,
+    hard_limit: float | None,
+    memory_limit: float | None,
+) -> tuple[Engine, dict[str, Any], Limits]:
+    """Return the engine, options and limits of a run; parameters as of `optimize_many`.
+
+    Parameters
+    ----------
+    engine : str or Engine
+        ``local``, ``dask`` or an engine.
+    options : mapping
+        Keywords of `ppsolve.optimize`.
+    processes : int
+        Instances side by side.
+    hard_limit, memory_limit : float or None
+        Seconds and GiB of each instance.
+
+    Returns
+    -------
+    (Engine, dict, Limits)
+        The options with `workers`. Workers of a cluster know the memory of their own machines.
+
+    Raises
+    ------
+    InputError
+        An option is unknown, has no meaning in another process, or is out of range.
+    """
     where = _engine(engine, processes)
     is_local = isinstance(where, LocalEngine)
-    options = checked_options(options, default_workers() // processes if is_local else 1)
-    is_kept = not options.get("deterministic", False)
+    checked = _checked_options(options, default_workers() // processes if is_local else 1)
+    is_kept = not checked.get("deterministic", False)
     memory = None if memory_limit is None else int(memory_limit * GIB)
     limits = Limits(
-        hard_limit or wall_cap(_seconds(options), is_kept=is_kept),
+        hard_limit or wall_cap(checked["time_limit"], is_kept=is_kept),
         memory_share(processes) if memory is None and is_local else memory,
     )
-    return _answers(where, instances, options, limits)
+    return where, checked, limits
+
+
+def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    elsewhere = ("on_progress", "began")
+    for name in options:
+        if name in elsewhere:
+            raise InputError("expected none for many instances: they run elsewhere", field=name)
+        known = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
+        if name not in known:
+            raise InputError(f'unknown option "{name}"' + did_you_mean(name, sorted(known)))
+    given = {"time_limit": 60.0, "workers": None, **options}
+    if given["workers"] is None:
+        given["workers"] = 1 if given.get("deterministic") else max(1, workers)
+    checked = {field.name for field in fields(Options)}
+    Options.checked(**{name: value for name, value in given.items() if name in checked})
+    return given
 
 
 def _engine(engine: str | Engine, processes: int) -> Engine:
@@ -108,13 +156,8 @@ def _engine(engine: str | Engine, processes: int) -> Engine:
     raise InputError(f'expected local, dask or an engine, got "{engine}"', field="engine")
 
 
-def _seconds(options: Mapping[str, Any]) -> float | None:
-    limit = options["time_limit"]
-    return None if limit is None or math.isinf(limit) else float(limit)
-
-
 def _answers(
-    engine: Engine, instances: Iterable[Instance], options: Mapping[str, Any], limits: Limits
+    instances: Iterable[Instance], engine: Engine, options: Mapping[str, Any], limits: Limits
 ) -> Iterator[Answer]:
     solve = partial(_solve, options=dict(options))
     for finished in engine.map(solve, instances, limits):

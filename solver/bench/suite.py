@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ppsolve.models.bench.file import BenchFile
 from ppsolve.models.bench.record import BenchRecord
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.bench.engine import Engine, Limits
 from ppsolve.solver.bench.item import BenchItem, solve_item
+from ppsolve.solver.bench.pool import Engine, Limits
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read ``2/8``, the second of eight.
-
-        Raises
-        ------
-        InputError
-            It is no such pair.
-        """
+        """Read ``2/8``, the second of eight; raises InputError for other texts."""
         match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise InputError(f'expected a part such as 1/4 or 4/4, got "{text}"', field="--shard")
@@ -53,16 +47,9 @@ def distinct(
 
 
 class Suite:
-    """Items and the file of their results.
+    """Items with different keys, and the open file of their results.
 
-    Parameters
-    ----------
-    items : sequence of BenchItem
-        Items with different keys.
-    file : BenchFile
-        Open file; its records of these items are not run again.
-    retry_failed : bool
-        Drop the records of these items that say how they failed, and run them again.
+    Items that have a record are not run again, except failed ones with `retry_failed`.
     """
 
     def __init__(
@@ -83,7 +70,7 @@ class Suite:
 
     @property
     def others(self) -> list[BenchRecord]:
-        """Records of these instances that answer another question: other settings or code."""
+        """Records of these instances with other settings or code."""
         asked = {item.key for item in self._items}
         names = {(item.family, item.instance.name) for item in self._items}
         return [
@@ -102,7 +89,7 @@ class Suite:
             self._file.keep(kept)
 
     def run(self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]) -> None:
-        """Solve what is waiting; each record is in the file before anybody is told.
+        """Solve what is waiting, and write each record to the file.
 
         Parameters
         ----------
@@ -111,7 +98,7 @@ class Suite:
         limits : Limits
             Of each item.
         tell : callable
-            Takes each record as it comes.
+            Takes each record once it is written.
         """
         for finished in engine.map(solve_item, self.waiting, limits):
             item = self.waiting[finished.index]

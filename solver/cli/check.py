@@ -15,9 +15,9 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
+from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, refuse_given
+from ppsolve.solver.cli.options import argument, flag
 from ppsolve.solver.cli.output import print_json, stdout_console
-from ppsolve.solver.cli.pictures import refuse_given
-from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, check_csv
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
@@ -25,38 +25,23 @@ from ppsolve.solver.optimize.kinds import instance_in, load_instance
 from ppsolve.solver.optimize.owners import owner_in
 from ppsolve.solver.render.figures import figure
 
-Instance = Annotated[
-    Path,
-    typer.Argument(
-        metavar="INSTANCE",
-        help="Instance, or a result alone that carries its own; - is stdin.",
-        show_default=False,
-    ),
-]
-ResultFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="RESULT",
-        help="Result, heuristic entry, bare schedule, or PyTorch's .csv; - is stdin.",
-        show_default=False,
-    ),
-]
-Bound = Annotated[
-    bool,
-    typer.Option("--bound", help="Prove the bound of the result again, as long as it takes."),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("check", short_help="Check a schedule, list all violations.")(check_command)
-
 
 def check_command(
-    instance_file: Instance,
-    result_file: ResultFile = None,
+    instance_file: Annotated[
+        Path, argument("INSTANCE", "Instance, or a result alone that carries its own; - is stdin.")
+    ],
+    result_file: Annotated[
+        Path | None,
+        argument(
+            "RESULT",
+            "Result, heuristic entry, bare schedule, or PyTorch's .csv; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
     fed: FedOrder = None,
-    proves_bound: Bound = False,
+    proves_bound: Annotated[
+        bool, flag("Prove the bound of the result again, as long as it takes.", "--bound")
+    ] = False,
     exact: opt.Exact = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -71,10 +56,13 @@ def check_command(
     """
     if result_file is not None and result_file.suffix.lower() == ".csv":
         refuse_given({"--bound": proves_bound or None}, "expected a result")
-        violations, bound = check_runtime_file(instance_file, result_file, fed, exact=exact), None
+        pipeline, bound = load_pipeline(instance_file), None
+        with about_file(pipeline, instance_file):
+            order = data_order(fed, pipeline)
+            violations = check_csv(result_file, pipeline, order, exact=exact)
     else:
         refuse_given({DATA_ORDER: fed}, "expected a schedule file of PyTorch (.csv)")
-        violations, bound = check_files(
+        violations, bound = _check_files(
             instance_file, result_file, exact=exact, proves_bound=proves_bound
         )
     if as_json:
@@ -87,70 +75,17 @@ def check_command(
         raise typer.Exit(ExitCode.CHECK_FAILED)
 
 
-def check_runtime_file(
-    instance_file: Path, csv_file: Path, fed: Path | None, *, exact: bool
-) -> list[Violation]:
-    """Check a schedule file of PyTorch against a pipeline.
-
-    Parameters
-    ----------
-    instance_file, csv_file : Path
-        The files; one of them may be ``-``, standard input.
-    fed : Path or None
-        Data order of the file.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-
-    Returns
-    -------
-    list of Violation
-        Every broken rule; empty for a valid schedule.
-
-    Raises
-    ------
-    InputError
-        A file cannot be used.
-    """
-    pipeline = load_pipeline(instance_file)
-    with about_file(pipeline, instance_file):
-        return check_csv(csv_file, pipeline, data_order(fed, pipeline), exact=exact)
-
-
-def check_files(
+def _check_files(
     instance_file: Path, result_file: Path | None, *, exact: bool, proves_bound: bool
 ) -> tuple[list[Violation], BoundCheck | None]:
-    """Check the schedule of one file against the instance of another, or that it carries.
-
-    Parameters
-    ----------
-    instance_file : Path
-        The instance, or the result where that is the only file.
-    result_file : Path or None
-        The result; one of both may be ``-``, standard input.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-    proves_bound : bool
-        Prove its bound again.
-
-    Returns
-    -------
-    violations : list of Violation
-        Every broken rule; empty for a valid schedule.
-    bound : BoundCheck or None
-        What came of the proof.
-
-    Raises
-    ------
-    InputError
-        A file cannot be used, or both are standard input.
-    """
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
-    given = result_file or instance_file
-    data: Any = read_json(instance_file) if result_file is None else None
-    source = source_name(given)
-    instance = load_instance(instance_file) if data is None else instance_in(data, source)
-    data = read_json(given) if data is None else data
+    source = source_name(result_file or instance_file)
+    if result_file is None:
+        data = read_json(instance_file)
+        instance = instance_in(data, source)
+    else:
+        instance, data = load_instance(instance_file), read_json(result_file)
     with about_file(instance, instance_file):
         try:
             is_bound_alone = proves_bound and _has_no_schedule(data, source)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ppsolve.models.documents.files import read_json, source_name, write_bytes, write_text
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import (
+    read_json,
+    read_text,
+    source_name,
+    write_bytes,
+    write_text,
+)
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
-from ppsolve.solver.cli.layouts import convert_layout_command
+from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, json_text
-from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
 from ppsolve.solver.cli.traces import convert_trace_command
+from ppsolve.solver.formats.layers import MegatronLayout, parse_layout
+from ppsolve.solver.formats.megatron import LayerTimes, instance_of
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
 from ppsolve.solver.formats.pipefisher.files import timeline_files
 from ppsolve.solver.formats.pipefisher.schedule import schedule_labels, schedule_pickle
@@ -22,78 +32,14 @@ from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher
 from ppsolve.solver.formats.torch_csv import convert_torch_csv
 from ppsolve.solver.formats.visualizer import convert_visualizer
 
-Config = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="JSON, or YAML if named .yml/.yaml; - is stdin.")
-]
-Timelines = Annotated[
-    list[str], typer.Argument(metavar="FILES", help="Timeline pickles, or folders of them.")
-]
-AllowPickle = Annotated[
-    bool,
-    typer.Option("--allow-pickle", help="Read pickles, by a reader that runs nothing they name."),
-]
-CoupleReplicas = Annotated[
-    bool,
-    typer.Option(
-        "--couple-replicas", help="Let syncs of devices with replicas of the same modules meet."
-    ),
-]
-GraphFile = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="Graph in program order (JSON); - is stdin.")
-]
-RefreshFile = Annotated[
-    Path,
-    typer.Argument(metavar="RESULT", help="Result or heuristic entry (JSON); - is stdin."),
-]
-EntryName = Annotated[
-    str | None,
-    typer.Option("--heuristic", metavar="NAME", help="Take this heuristic's schedule instead."),
-]
-ScheduleFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="PyTorch's schedule file (.csv); - is stdin.")
-]
-PipelineFile = Annotated[
-    Path, typer.Option("--instance", metavar="INSTANCE", help="The pipeline that it is for.")
-]
-Pickle = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Pickle to write; - is stdout.")
-]
-Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
-]
+group = typer.Typer(no_args_is_help=True, help="Convert other programs' files.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command group to `app`."""
-    group = typer.Typer(no_args_is_help=True, help="Convert other programs' files.")
-    group.command("visualizer")(convert_visualizer_command)
-    group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")(
-        convert_pipefisher_command
-    )
-    group.command("pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle.")(
-        convert_pipefisher_schedule_command
-    )
-    group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")(
-        convert_overlap_graph_command
-    )
-    group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")(
-        convert_torch_csv_command
-    )
-    group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")(
-        convert_layout_command
-    )
-    group.command("trace", short_help="A recorded run to instances and recorded schedules.")(
-        convert_trace_command
-    )
-    group.callback()(_group)
-    app.add_typer(group, name="convert")
-
-
-def _group() -> None:
-    """Convert other programs' files to instances, or schedules to their files."""
-
-
-def convert_visualizer_command(config: Config, output: Output = "-") -> None:
+@group.command("visualizer")
+def convert_visualizer_command(
+    config: Annotated[str, argument("CONFIG", "JSON, or YAML if named .yml/.yaml; - is stdin.")],
+    output: opt.TextOutput = "-",
+) -> None:
     """Convert a visualizer config to a pipeline instance.
 
     The config is that of the pipeline-parallelism visualizer. Warnings about lists that were
@@ -107,11 +53,17 @@ def convert_visualizer_command(config: Config, output: Output = "-") -> None:
     write_text(output, instance_text(instance))
 
 
+@group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")
 def convert_pipefisher_command(
-    files: Timelines,
-    allow_pickle: AllowPickle = False,
-    couple_replicas: CoupleReplicas = False,
-    output: Output = "-",
+    files: Annotated[list[str], argument("FILES", "Timeline pickles, or folders of them.")],
+    allow_pickle: Annotated[
+        bool, flag("Read pickles, by a reader that runs nothing they name.", "--allow-pickle")
+    ] = False,
+    couple_replicas: Annotated[
+        bool,
+        flag("Let syncs of devices with replicas of the same modules meet.", "--couple-replicas"),
+    ] = False,
+    output: opt.TextOutput = "-",
 ) -> None:
     """Convert PipeFisher's timeline pickles, one per device, to a K-FAC instance.
 
@@ -131,7 +83,37 @@ def convert_pipefisher_command(
     write_text(output, instance_text(instance))
 
 
-def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> None:
+@group.command("pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle.")
+def convert_pipefisher_schedule_command(
+    result: Annotated[Path, argument("RESULT", "Result or heuristic entry (JSON); - is stdin.")],
+    output: Annotated[Path, value("FILE", "Pickle to write; - is stdout.", "--output", "-o")],
+    heuristic: Annotated[
+        str | None, value("NAME", "Take this heuristic's schedule instead.")
+    ] = None,
+) -> None:
+    """Write the schedule pickle that PipeFisher's runner reads.
+
+    RESULT is what `ppsolve optimize` or `simulate` writes of a K-FAC instance around a pinned
+    pipeline. The pickle is a list of labels by device and iteration, with PipeFisher's markers;
+    it holds nothing but lists and texts.
+    """
+    check_writable(output, result)
+
+    labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    data = schedule_pickle(labels)
+    if str(output) == "-":
+        typer.echo(data, nl=False)
+    else:
+        write_bytes(output, data)
+
+
+@group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")
+def convert_overlap_graph_command(
+    graph: Annotated[str, argument("GRAPH", "Graph in program order (JSON); - is stdin.")],
+    output: opt.TextOutput = "-",
+) -> None:
     """Convert a graph of compute, collectives and waits to an overlap instance.
 
     The graph lists its nodes in program order: {"name", "unit", "nodes": [{"name", "kind",
@@ -145,10 +127,11 @@ def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> Non
     write_text(output, instance_text(instance))
 
 
+@group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")
 def convert_torch_csv_command(
-    file: ScheduleFile,
-    instance: PipelineFile,
-    output: Output = "-",
+    file: Annotated[str, argument("FILE", "PyTorch's schedule file (.csv); - is stdin.")],
+    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for.")],
+    output: opt.TextOutput = "-",
     fed: FedOrder = None,
     exact: opt.Exact = False,
 ) -> None:
@@ -171,22 +154,65 @@ def convert_torch_csv_command(
     say(f"note: {pipeline.objective} {entry.value} {unit}, at most {most:.2%} above the optimum")
 
 
-def convert_pipefisher_schedule_command(
-    result: RefreshFile, output: Pickle, heuristic: EntryName = None
+@group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")
+def convert_layout_command(
+    layout: Annotated[str, argument("LAYOUT", "Layout string, or a file that holds one.")],
+    ranks: Annotated[int, value("P", "Pipeline ranks (pipeline size).", min=1)],
+    layers: Annotated[int | None, value("N", "Decoder layers that there must be.")] = None,
+    mtp_layers: Annotated[int | None, value("N", "Layers m that there must be.")] = None,
+    times: Annotated[
+        Path | None, value("FILE", "Times of layers (JSON): write an instance.")
+    ] = None,
+    output: opt.TextOutput = "-",
 ) -> None:
-    """Write the schedule pickle that PipeFisher's runner reads.
+    """Convert a layout string of Megatron-LM to its split, or with times to an instance.
 
-    RESULT is what `ppsolve optimize` or `simulate` writes of a K-FAC instance around a pinned
-    pipeline. The pickle is a list of labels by device and iteration, with PipeFisher's markers;
-    it holds nothing but lists and texts.
+    The split (JSON) lists the stages and the decoder layers of each, by stage and by rank and
+    chunk. --times names a file {"num_microbatches", "decoder": {"forward", "backward"}, ...}, with
+    "embedding", "mtp", "loss", "time_unit" and "p2p" where they count; "decoder" may be a list with
+    the times of each layer, and "backward" be split as in an instance.
     """
-    check_writable(output, result)
+    text, source = _text(layout)
+    check_writable(Path(output), *([times] if times else []), *([layout] if source else []))
 
-    labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
-    for warning in warnings:
-        say(f"warning: {warning}")
-    data = schedule_pickle(labels)
-    if str(output) == "-":
-        typer.echo(data, nl=False)
-    else:
-        write_bytes(output, data)
+    try:
+        found = parse_layout(text, ranks, num_layers=layers, mtp_layers=mtp_layers)
+    except InputError as error:
+        raise error.located(source) if source else error from None
+    if times is None:
+        write_text(output, json.dumps(_split(found), indent=2) + "\n")
+        return
+    given = LayerTimes.parse(read_json(times), source_name(times))
+    try:
+        write_text(output, instance_text(instance_of(found, given)))
+    except InputError as error:
+        raise error.located(source_name(times)) from None
+
+
+def _text(layout: str) -> tuple[str, str | None]:
+    """Return a layout string, and the name of the file that it was read from."""
+    try:
+        is_file = Path(layout).is_file()
+    except OSError:
+        is_file = False
+    if not is_file:
+        return layout, None
+    return read_text(layout).removesuffix("\n"), source_name(layout)
+
+
+def _split(layout: MegatronLayout) -> dict[str, object]:
+    return {
+        "layout": layout.text(),
+        "pipeline_size": layout.num_ranks,
+        "chunks": layout.chunks,
+        "stages": layout.stages,
+        "layers_per_stage": layout.layers_per_stage,
+        "rank_chunks": layout.by_rank(layout.stages),
+        "layer_ids": layout.by_rank(layout.layer_ids),
+        "mtp_standalone": layout.mtp_standalone,
+    }
+
+
+group.command("trace", short_help="A recorded run to instances and recorded schedules.")(
+    convert_trace_command
+)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from ppsolve.models.curve import Curve, Over
-from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
+from ppsolve.solver.cli.inputs import validated
+from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
 from ppsolve.solver.curve import TIME_LIMIT, Multiple, curve
 from ppsolve.solver.generate.flags import parse_number
@@ -25,55 +25,25 @@ from ppsolve.solver.render.curve import curve_figure, curve_report
 from ppsolve.solver.render.line_chart import chart_format, figure_bytes
 from ppsolve.solver.render.plot.sheet import PAPER
 
-MOST_POINTS = 1000
-
-INCHES = 5.0
-"""Width of `--chart`: room for curves of many points; `ppsolve show` draws others."""
-
-Capacity = Annotated[
-    str | None,
-    typer.Option(
-        "--capacity",
-        metavar="FROM:TO:STEP",
-        help="Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8.",
-        show_default=False,
-    ),
-]
-Microbatches = Annotated[
-    str | None,
-    typer.Option("--microbatches", metavar="FROM:TO:STEP", help="Numbers of micro-batches."),
-]
-Chunks = Annotated[
-    str | None,
-    typer.Option("--chunks", metavar="FROM:TO", help="Chunks per device, placed interleaved."),
-]
-TimeLimit = Annotated[float, opt.time_limit("Wall seconds for all points.", least=0.1)]
-Figure = Annotated[
-    Path | None,
-    typer.Option(
-        "--chart", metavar="FILE", help="Picture, .png or .svg.", rich_help_panel=opt.OUTPUT
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("curve", short_help="Best makespan over memory, micro-batches or chunks.")(
-        curve_command
-    )
-
 
 def curve_command(
     file: opt.InstanceFile,
-    capacity: Capacity = None,
-    microbatches: Microbatches = None,
-    chunks: Chunks = None,
-    time_limit: TimeLimit = TIME_LIMIT,
+    capacity: Annotated[
+        str | None,
+        value("FROM:TO:STEP", "Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8."),
+    ] = None,
+    microbatches: Annotated[str | None, value("FROM:TO:STEP", "Numbers of micro-batches.")] = None,
+    chunks: Annotated[
+        str | None, value("FROM:TO", "Chunks per device, placed interleaved.")
+    ] = None,
+    time_limit: Annotated[
+        float, opt.time_limit("Wall seconds for all points.", least=0.1)
+    ] = TIME_LIMIT,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    chart: Figure = None,
+    chart: Annotated[Path | None, value("FILE", "Picture, .png or .svg.")] = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Find the best makespan and a bound at many capacities, micro-batches or chunks.
@@ -103,7 +73,7 @@ def curve_command(
         )
     _write(found, output)
     if chart is not None:
-        drawn = figure_bytes(lambda: curve_figure(found, found.instance, INCHES), form, PAPER)
+        drawn = figure_bytes(lambda: curve_figure(found, found.instance, 5.0), form, PAPER)
         save(chart, drawn)
     if as_json or str(output) == "-":
         print_json(found.written())
@@ -135,7 +105,7 @@ def values_of(text: str, field: str) -> list[Decimal | Multiple]:
     Returns
     -------
     list of Decimal or Multiple
-        At most `MOST_POINTS`, both ends included where the step meets them.
+        At most 1000, both ends included where the step meets them.
 
     Raises
     ------
@@ -153,8 +123,8 @@ def values_of(text: str, field: str) -> list[Decimal | Multiple]:
     if step <= 0 or last < first:
         raise InputError(f"expected FROM <= TO and STEP > 0, got {text[:40]!r}", field=field)
     count = int((last - first) / step) + 1
-    if count > MOST_POINTS:
-        raise InputError(f"expected at most {MOST_POINTS} points, got {count}", field=field)
+    if count > 1000:
+        raise InputError(f"expected at most 1000 points, got {count}", field=field)
     values = [first + place * step for place in range(count)]
     return [Multiple(value) if is_multiple else value for value in values]
 
@@ -170,7 +140,6 @@ def _value(text: str, field: str) -> Decimal | Multiple:
 
 
 def _known(output: Path) -> Curve | None:
-    """Return the curve that an earlier run of this command left in its output file."""
     if str(output) == "-" or not output.exists():
         return None
     try:
@@ -184,14 +153,10 @@ def _known(output: Path) -> Curve | None:
             field="--output",
         )
     refuse_huge_numbers(data, source_name(output))
-    try:
-        return Curve.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, Curve, source_name(output)) from None
+    return validated(Curve, data, source_name(output))
 
 
 def _note(found: Curve, output: Path | None, *, quiet: bool) -> None:
-    """Write the curve so far, and tell how far it is."""
     _write(found, output)
     if not quiet:
         closed = sum(point.gap == 0 for point in found.points)

@@ -3,122 +3,75 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.inputs import load_pipeline, refuse_given
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable
-from ppsolve.solver.cli.pictures import export_picture, refuse_given
-from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.formats.layers import counts_of, parse_counts
-from ppsolve.solver.formats.perfetto import PICTURES
+from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
 from ppsolve.solver.formats.program import RuntimeProgram, in_data_order, read_program
 from ppsolve.solver.formats.targets import NOT_TESTED, chosen
 from ppsolve.solver.formats.torch_csv import DATA_ORDER
-
-ResultFile = Annotated[
-    str,
-    typer.Argument(metavar="RESULT", help="Result, heuristic entry, schedule or plan; - is stdin."),
-]
-To = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="NAME",
-        help="torch, torchtitan, megatron, colossalai, primus, deepspeed or json; perfetto: a "
-        "trace to look at, of any kind of instance.",
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", metavar="NAME", help="torch: compute_only or compute_comms."),
-]
-InstanceFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--instance", metavar="FILE", help="Instance of what carries none: a schedule is checked."
-    ),
-]
-EntryName = Annotated[
-    str | None,
-    typer.Option("--heuristic", metavar="NAME", help="Take this heuristic's order instead."),
-]
-Replica = Annotated[
-    int | None,
-    typer.Option("--replica", metavar="R", min=0, help="Take this replica of several, from 0."),
-]
-DataOrder = Annotated[
-    Path | None,
-    typer.Option(
-        DATA_ORDER,
-        metavar="FILE",
-        help="Renumber micro-batches where needed; write which one stands at each index (JSON).",
-    ),
-]
-Shards = Annotated[
-    bool,
-    typer.Option("--fsdp", help="torch, compute_comms: gather and drop parameters of each stage."),
-]
-Layers = Annotated[
-    str | None,
-    typer.Option("--layers", metavar="N,N,...", help="Layers of each stage; a plan has its own."),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="LAYERS",
-        help="What these layers are, such as Et*10L; decoder layers by default.",
-    ),
-]
-Recomputed = Annotated[
-    str | None,
-    typer.Option(
-        "--recompute",
-        metavar="N,N,...",
-        help="megatron, primus: layers of each stage that are recomputed in the backward.",
-    ),
-]
-Beside = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--beside",
-        metavar="RESULT",
-        help="perfetto: show this schedule in the same trace; repeatable.",
-        show_default=False,
-    ),
-]
-Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("export", short_help="Write a schedule as a file of a runtime or a viewer.")(
-        export_command
-    )
+from ppsolve.solver.optimize.kinds import load_instance
 
 
 def export_command(
-    result: ResultFile,
-    to: To,
-    output: Output = "-",
-    format: Format = None,
-    instance: InstanceFile = None,
-    heuristic: EntryName = None,
-    replica: Replica = None,
-    data_order: DataOrder = None,
-    layers: Layers = None,
-    model: Model = None,
-    recompute: Recomputed = None,
-    fsdp: Shards = False,
-    beside: Beside = None,
+    result: Annotated[
+        str, argument("RESULT", "Result, heuristic entry, schedule or plan; - is stdin.")
+    ],
+    to: Annotated[
+        str,
+        value(
+            "NAME",
+            "torch, torchtitan, megatron, colossalai, primus, deepspeed or json; perfetto: a "
+            "trace to look at, of any kind of instance.",
+        ),
+    ],
+    output: opt.TextOutput = "-",
+    format: Annotated[str | None, value("NAME", "torch: compute_only or compute_comms.")] = None,
+    instance: Annotated[
+        Path | None, value("FILE", "Instance of what carries none: a schedule is checked.")
+    ] = None,
+    heuristic: Annotated[str | None, value("NAME", "Take this heuristic's order instead.")] = None,
+    replica: Annotated[
+        int | None, value("R", "Take this replica of several, from 0.", min=0)
+    ] = None,
+    data_order: Annotated[
+        Path | None,
+        value(
+            "FILE",
+            "Renumber micro-batches where needed; write which one stands at each index (JSON).",
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None, value("N,N,...", "Layers of each stage; a plan has its own.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        value("LAYERS", "What these layers are, such as Et*10L; decoder layers by default."),
+    ] = None,
+    recompute: Annotated[
+        str | None,
+        value(
+            "N,N,...", "megatron, primus: layers of each stage that are recomputed in the backward."
+        ),
+    ] = None,
+    fsdp: Annotated[
+        bool, flag("torch, compute_comms: gather and drop parameters of each stage.", "--fsdp")
+    ] = False,
+    beside: Annotated[
+        list[str] | None,
+        value("RESULT", "perfetto: show this schedule in the same trace; repeatable."),
+    ] = None,
 ) -> None:
     """Write the schedule of a result, or a plan, as the file that a training runtime reads.
 
@@ -135,7 +88,7 @@ def export_command(
         given |= {"--layers": layers, "--model": model, "--recompute": recompute, "--fsdp": fsdp}
         refuse_given(given, f"expected a runtime; {to} shows the schedule as it is")
         files = [result, *(beside or [])]
-        export_picture(to, files, Path(output), instance=instance, heuristic=heuristic)
+        _export_picture(to, files, Path(output), instance, heuristic)
         return
 
     target = chosen(to)
@@ -162,8 +115,26 @@ def export_command(
         say(f"note: {target.name}: {NOT_TESTED}")
 
 
+def _export_picture(
+    to: str, files: Sequence[str], output: Path, instance: Path | None, heuristic: str | None
+) -> None:
+    """Write the schedules of documents as one file of a viewer; `heuristic` is of the first."""
+    if [*files, str(instance)].count("-") > 1:
+        raise InputError("only one of the files can be standard input")
+    known = None if instance is None else load_instance(instance)
+    shown, names = [], [source_name(file) for file in files]
+    for place, (file, name) in enumerate(zip(files, names, strict=True)):
+        chosen = heuristic if place == 0 else None
+        found, each = shown_in(read_json(file), name, heuristic=chosen, otherwise=known)
+        broken = check_schedule(each.schedule.problem, each.schedule)
+        if broken:
+            say(f"warning: {name}: {broken[0]} (ppsolve check lists everything)")
+        shown.append(each)
+        known = known or found
+    write_text(output, picture(to, shown, names))
+
+
 def _tell_order(program: RuntimeProgram, path: Path | None) -> None:
-    """Report at which index each micro-batch stands."""
     if path is not None:
         write_text(path, json.dumps(list(program.microbatches)) + "\n")
     if program.is_renumbered:

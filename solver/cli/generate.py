@@ -1,108 +1,66 @@
-"""``ppsolve generate``: instance files from options, published profiles or a seed."""
+"""``ppsolve generate``: instances from options, profiles or a seed, and from recipes of options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.files import read_text, source_name, write_text
 from ppsolve.models.documents.text import instance_text
+from ppsolve.models.instances import Instance
+from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.main import load
+from ppsolve.solver.cli.options import flag, value
 from ppsolve.solver.generate.flags import read_options
 from ppsolve.solver.generate.instances import generate
 
 Text = str | None
-WHAT, SHAPE, TIMES = "What to generate", "Shape", "Times (number, list a,b,c or range 50..150)"
-TRANSFERS, MEMORY = "Transfers", "Memory"
 
 
-def _option(name: str, panel: str, text: str, *aliases: str, metavar: str = "TEXT") -> Any:
-    return typer.Option(name, *aliases, help=text, rich_help_panel=panel, metavar=metavar)
-
-
-Output = Annotated[
-    str, _option("--output", WHAT, "File to write; - is stdout.", "-o", metavar="FILE")
-]
-Seed = Annotated[int | None, typer.Option(help="Draw from this seed.", min=0, rich_help_panel=WHAT)]
-AtRandom = Annotated[
-    bool, typer.Option("--random", help="Draw times; seed 0 if none.", rich_help_panel=WHAT)
-]
-Profile = Annotated[Text, _option("--profile", WHAT, "Published times: 1.5b, 6.2b, zb-16x48-a ...")]
-Name = Annotated[Text, _option("--name", WHAT, "Name of the instance.")]
-Objective = Annotated[Text, _option("--objective", WHAT, "makespan or device_span.")]
-TimeUnit = Annotated[Text, _option("--time-unit", WHAT, "Unit of all times.")]
-Devices = Annotated[
-    Text, _option("--devices", SHAPE, "Devices, or a range 4..8.", "--num-devices", "-p")
-]
-Microbatches = Annotated[
-    Text,
-    _option("--microbatches", SHAPE, "Micro-batches, or a range.", "--num-microbatches", "-m"),
-]
-Unequal = Annotated[
-    Text, _option("--unequal", SHAPE, "Draw lengths of micro-batches: 0.6, or 0.6:normal.")
-]
-Placement = Annotated[
-    Text, _option("--placement", SHAPE, "linear, interleaved, ..., or devices 0,1,1,0.")
-]
-StagesPerDevice = Annotated[
-    int | None, typer.Option(help="Stages of each device.", rich_help_panel=SHAPE)
-]
-Forward = Annotated[Text, _option("--forward", TIMES, "Forward.")]
-Backward = Annotated[Text, _option("--backward", TIMES, "Full backward.")]
-BackwardInput = Annotated[Text, _option("--backward-input", TIMES, "Input-gradient backward.")]
-BackwardWeight = Annotated[Text, _option("--backward-weight", TIMES, "Weight-gradient backward.")]
-Allreduce = Annotated[Text, _option("--allreduce", TIMES, "Gradient all-reduce.")]
-Optimizer = Annotated[Text, _option("--optimizer", TIMES, "Optimizer step.")]
-P2p = Annotated[Text, _option("--p2p", TRANSFERS, "Latency.", "--p2p-latency")]
-P2pMode = Annotated[Text, _option("--p2p-mode", TRANSFERS, "delay, link, nic or send_queue.")]
-P2pBytes = Annotated[Text, _option("--p2p-bytes", TRANSFERS, "Bytes of a transfer.")]
-Bandwidth = Annotated[Text, _option("--bandwidth", TRANSFERS, "Bytes per time unit.")]
-Capacity = Annotated[
-    Text, _option("--capacity", MEMORY, "Amount, list, 1.5p (activations), or none.")
-]
-Activation = Annotated[Text, _option("--activation", MEMORY, "Of one micro-batch.")]
-Share = Annotated[
-    Text, _option("--share", MEMORY, "Share held until W ends.", "--released-by-backward-weight")
-]
-Static = Annotated[Text, _option("--static", MEMORY, "Always in use, per stage.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("generate")(generate_command)
+_text = partial(value, "TEXT")
 
 
 def generate_command(
-    output: Output = "-",
-    seed: Seed = None,
-    random: AtRandom = False,
-    profile: Profile = None,
-    name: Name = None,
-    objective: Objective = None,
-    time_unit: TimeUnit = None,
-    devices: Devices = None,
-    microbatches: Microbatches = None,
-    unequal: Unequal = None,
-    placement: Placement = None,
-    stages_per_device: StagesPerDevice = None,
-    forward: Forward = None,
-    backward: Backward = None,
-    backward_input: BackwardInput = None,
-    backward_weight: BackwardWeight = None,
-    allreduce: Allreduce = None,
-    optimizer: Optimizer = None,
-    p2p: P2p = None,
-    p2p_mode: P2pMode = None,
-    p2p_bytes: P2pBytes = None,
-    bandwidth: Bandwidth = None,
-    capacity: Capacity = None,
-    activation: Activation = None,
-    share: Share = None,
-    static: Static = None,
+    output: opt.TextOutput = "-",
+    seed: Annotated[int | None, Option(help="Draw from this seed.", min=0)] = None,
+    random: Annotated[bool, flag("Draw times; seed 0 if none.", "--random")] = False,
+    profile: Annotated[Text, _text("Published times: 1.5b, 6.2b, zb-16x48-a ...")] = None,
+    name: Annotated[Text, _text("Name of the instance.")] = None,
+    objective: Annotated[Text, _text("makespan or device_span.")] = None,
+    time_unit: Annotated[Text, _text("Unit of all times.")] = None,
+    devices: Annotated[
+        Text, _text("Devices, or a range 4..8.", "--devices", "--num-devices", "-p")
+    ] = None,
+    microbatches: Annotated[
+        Text, _text("Micro-batches, or a range.", "--microbatches", "--num-microbatches", "-m")
+    ] = None,
+    unequal: Annotated[Text, _text("Draw lengths of micro-batches: 0.6, or 0.6:normal.")] = None,
+    placement: Annotated[Text, _text("linear, interleaved, ..., or devices 0,1,1,0.")] = None,
+    stages_per_device: Annotated[int | None, Option(help="Stages of each device.")] = None,
+    forward: Annotated[Text, _text("Forward.")] = None,
+    backward: Annotated[Text, _text("Full backward.")] = None,
+    backward_input: Annotated[Text, _text("Input-gradient backward.")] = None,
+    backward_weight: Annotated[Text, _text("Weight-gradient backward.")] = None,
+    allreduce: Annotated[Text, _text("Gradient all-reduce.")] = None,
+    optimizer: Annotated[Text, _text("Optimizer step.")] = None,
+    p2p: Annotated[Text, _text("Latency.", "--p2p", "--p2p-latency")] = None,
+    p2p_mode: Annotated[Text, _text("delay, link, nic or send_queue.")] = None,
+    p2p_bytes: Annotated[Text, _text("Bytes of a transfer.")] = None,
+    bandwidth: Annotated[Text, _text("Bytes per time unit.")] = None,
+    capacity: Annotated[Text, _text("Amount, list, 1.5p (activations), or none.")] = None,
+    activation: Annotated[Text, _text("Of one micro-batch.")] = None,
+    share: Annotated[
+        Text, _text("Share held until W ends.", "--share", "--released-by-backward-weight")
+    ] = None,
+    static: Annotated[Text, _text("Always in use, per stage.")] = None,
 ) -> None:
     """Write a pipeline instance: by options, a profile, or at random.
 
@@ -134,3 +92,95 @@ def _about_options(texts: Mapping[str, str]) -> Iterator[None]:
         if name not in texts:
             raise
         raise error.about(f"--{name.replace('_', '-')}{bracket}{rest}") from None
+
+
+def instances_of(
+    recipes: Iterable[str], files: Iterable[str], count: int
+) -> Iterator[tuple[str, Instance]]:
+    """Yield the instances of recipes: words that one would type behind ``ppsolve generate``.
+
+    Parameters
+    ----------
+    recipes : iterable of str
+        An optional name, and options of ``ppsolve generate``.
+    files : iterable of str
+        Files with a recipe in each line; empty lines and those with ``#`` first do not count.
+    count : int
+        Instances of a recipe without its own ``--count``, from successive seeds.
+
+    Yields
+    ------
+    tuple of str and Instance
+        Name of the recipe and an instance.
+
+    Raises
+    ------
+    InputError
+        A recipe cannot be used; names it, or its file and line.
+    """
+    for text in recipes:
+        yield from _instances(text, count, "--recipe")
+    for path in files:
+        source = source_name(path)
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                yield from _instances(line, count, f"{source}: line {number}")
+
+
+def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instance]]:
+    try:
+        name, own, given = _parsed(text)
+        count = count if own is None else own
+        seed, profile = given.pop("seed"), given.pop("profile")
+        options = read_options(given)
+        if profile is not None and count > 1:
+            raise InputError("expected one instance of a profile: nothing of it is drawn")
+        if profile is not None:
+            yield name, generate(profile=profile, **options)
+            return
+        first = 0 if seed is None else seed
+        for place in range(count):
+            yield name, generate(seed=first + place, **options)
+    except InputError as error:
+        raise InputError(error.message, source=source, field=error.field) from None
+
+
+def _parsed(text: str) -> tuple[str, int | None, dict[str, Any]]:
+    """Return the name of a recipe, its own count, and the options of ``ppsolve generate``."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f'not readable: {error}, got "{text}"') from None
+    if not words:
+        raise InputError("expected options of `ppsolve generate`, got none")
+    name = words.pop(0) if not words[0].startswith("-") else "recipe"
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise InputError(f'expected a name of letters, digits, dots and dashes, got "{name}"')
+    own, words = _own_count(words)
+    return name, own, _options(words)
+
+
+def _own_count(words: list[str]) -> tuple[int | None, list[str]]:
+    if "--count" not in words:
+        return None, words
+    place = words.index("--count")
+    value = words[place + 1] if place + 1 < len(words) else ""
+    if not re.fullmatch(r"[1-9]\d{0,6}", value):
+        raise InputError(f'expected a whole number >= 1, got "{value}"', field="--count")
+    return int(value), words[:place] + words[place + 2 :]
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    """Return the options that words give to ``ppsolve generate``, always `seed` and `profile`."""
+    command = load("generate")
+    try:
+        given: dict[str, Any] = command.make_context("generate", list(words)).params
+    except Exception as error:
+        # Errors of usage are known by their method only: whose class it is depends on typer.
+        if not hasattr(error, "format_message"):
+            raise
+        raise InputError(str(error.format_message())) from None
+    for name in ("output", "random"):
+        given.pop(name)
+    always = {name: given.pop(name) for name in ("seed", "profile")}
+    return always | {name: value for name, value in given.items() if value is not None}

@@ -59,13 +59,7 @@ STREAM_FAILURES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def postpone(error: PpsolveError) -> None:
-    """Report an error once the command has ended, at once where none is running.
-
-    Parameters
-    ----------
-    error : PpsolveError
-        Makes the exit code 2, whatever else the command finds.
-    """
+    """Report an error once the command has ended; raise it if no command is running."""
     waiting = _POSTPONED.get()
     if waiting is None:
         raise error
@@ -135,19 +129,19 @@ def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
-    """Let errors about an instance name its file; the library knows the instance's name only.
+    """Let errors of a block about an instance name its file.
 
     Parameters
     ----------
     instance : Instance
-        The instance that the block works on.
+        The instance.
     path : str or Path
-        File of the instance.
+        Its file.
 
     Yields
     ------
     None
-        The block runs; an `InputError` from it names the file.
+        The block runs.
     """
     from ppsolve.models.documents.files import source_name
 
@@ -209,25 +203,18 @@ INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that ask a run to end, Ctrl-C first."""
 
 
-class _InterruptOnce:
-    """Handler that interrupts the main thread at the first signal, and at no later one."""
-
-    def __init__(self) -> None:
-        self._is_spent = False
-
-    def __call__(self, number: int, frame: object) -> None:
-        if not self._is_spent:
-            self._is_spent = True
-            raise KeyboardInterrupt
-
-
 def end_like_ctrl_c() -> None:
     """Let SIGTERM and SIGHUP interrupt as Ctrl-C does: the best so far is printed and saved.
 
-    Schedulers of jobs repeat them; only the first counts, so that saving is not cut off. Where
-    SIGHUP is ignored already, as below nohup, it stays so.
+    Schedulers of jobs repeat them; only the first counts, so that saving is not cut off. SIGHUP
+    stays ignored if it is, as below nohup.
     """
-    handler = _InterruptOnce()
+    waiting = [KeyboardInterrupt]
+
+    def handler(number: int, frame: object) -> None:
+        if waiting:
+            raise waiting.pop()
+
     for name in INTERRUPTS[1:]:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
@@ -235,11 +222,9 @@ def end_like_ctrl_c() -> None:
 
 
 def end_process(code: str | int | None) -> NoReturn:
-    """End the process, at once where work was left behind that compiled code still holds.
+    """End the process, at once if compiled code still holds the work of a thread.
 
-    Libraries are torn down at an ordinary exit, and the work of such a thread with them. All is
-    said and saved by then, so that a signal changes nothing any more: not even while the
-    interpreter is torn down, which takes handlers away and would let it end the process.
+    All is said and saved by then: signals are ignored while the interpreter is torn down.
     """
     for name in INTERRUPTS:
         number = getattr(signal, name, None)

@@ -1,43 +1,45 @@
-"""``ppsolve heuristics``: every heuristic, what it needs, and which apply to an instance."""
+"""``ppsolve heuristics`` and ``simulate``: what heuristics need, and what one of them reaches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from ppsolve.models.instances import Instance
+from ppsolve.models.documents.files import source_name
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.output import print_json, stdout_console
+from ppsolve.solver.cli.guard import about_file
+from ppsolve.solver.cli.inputs import warn_of_units
+from ppsolve.solver.cli.options import argument
+from ppsolve.solver.cli.output import check_writable, deliver, print_json, stdout_console
+from ppsolve.solver.cli.solving import refuse_not_applicable, simulate_entry
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.optimize.kinds import kind_of, load_instance
 from ppsolve.solver.optimize.registry import all_heuristics
 from ppsolve.solver.render.heuristics import applicable, catalogue
-
-Example = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="[INSTANCE]",
-        help="Say which apply to this instance, and why others do not; - is stdin.",
-        show_default=False,
-    ),
-]
+from ppsolve.solver.render.reports import entry_line, entry_report
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("heuristics")(heuristics_command)
-
-
-def heuristics_command(file: Example = None, as_json: opt.Json = False) -> None:
+def heuristics_command(
+    file: Annotated[
+        Path | None,
+        argument(
+            "[INSTANCE]",
+            "Say which apply to this instance, and why others do not; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
     """List heuristics: what each does, needs, and is from.
 
     One that applies may still refuse or fail when it is run, which `ppsolve simulate` shows.
     """
     known = list(all_heuristics().values())
     instance = None if file is None else load_instance(file)
-    obstacles = None if instance is None else [_obstacle(one, instance) for one in known]
+    if instance is None:
+        obstacles = None
+    else:
+        obstacles = [kind_of(instance).obstacle(one, instance) for one in known]
     if as_json:
         print_json([_row(one, number, obstacles) for number, one in enumerate(known)])
     elif instance is None or obstacles is None:
@@ -46,12 +48,7 @@ def heuristics_command(file: Example = None, as_json: opt.Json = False) -> None:
         stdout_console().print(applicable(instance.name, known, obstacles))
 
 
-def _obstacle(heuristic: Heuristic, instance: Instance) -> str | None:
-    return kind_of(instance).obstacle(heuristic, instance)
-
-
 def _row(heuristic: Heuristic, number: int, obstacles: list[str | None] | None) -> dict[str, Any]:
-    """Return a heuristic as JSON data."""
     row: dict[str, Any] = {
         "name": heuristic.name,
         "summary": heuristic.summary,
@@ -63,3 +60,31 @@ def _row(heuristic: Heuristic, number: int, obstacles: list[str | None] | None) 
     if obstacles is not None:
         row |= {"applies": obstacles[number] is None, "reason": obstacles[number]}
     return row
+
+
+def simulate_command(
+    file: opt.InstanceFile,
+    heuristic: opt.HeuristicName,
+    group_size: opt.GroupSize = None,
+    exact: opt.Exact = False,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Run one heuristic and report what it reaches.
+
+    Exit codes: 0 for feasible, infeasible (with the reason) and failed; 2 where the heuristic is
+    not applicable or its name unknown.
+    """
+    check_writable(output, file)
+    instance = load_instance(file)
+    warn_of_units(instance, source_name(file))
+    with about_file(instance, file):
+        entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
+    used_stdout = deliver(entry, output, as_json=as_json)
+    refuse_not_applicable(entry)
+    if used_stdout:
+        return
+    shown = entry_line(entry, instance.time_unit) if quiet else entry_report(instance, entry)
+    stdout_console().print(shown, soft_wrap=quiet)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from ppsolve.solver.cli.guard import (
     ExitCode,
@@ -20,37 +21,42 @@ from ppsolve.solver.cli.guard import (
 
 COMMANDS = {
     "optimize": ("optimize", "Find the best schedule of an instance and prove how good it is."),
-    "compare": ("compare", "Compare heuristics with the best, many instances."),
-    "bench": ("bench.commands", "Solve many instances into one file that survives every kill."),
+    "compare": ("optimize", "Compare heuristics with the best, many instances."),
+    "bench": ("bench", "Solve many instances into one file that survives every kill."),
     "plan": ("plan", "Choose the configuration with the highest goodput."),
-    "plan init": ("scaffold", "Write a plan request from the sizes of a model."),
-    "simulate": ("simulate", "Run one heuristic and report what it reaches."),
+    "plan init": ("plan", "Write a plan request from the sizes of a model."),
+    "simulate": ("heuristics", "Run one heuristic and report what it reaches."),
     "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),
     "check": ("check", "Check a schedule, list all violations."),
     "show": ("show", "Draw a schedule in the terminal, or as a picture for a paper."),
     "report": ("report", "Show results as one HTML page."),
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
-    "goodput": ("goodput.commands", "Goodput of data-parallel jobs."),
+    "goodput": ("goodput", "Goodput of data-parallel jobs."),
     "curve": ("curve", "Best makespan over memory, micro-batches or chunks."),
     "stress": ("stress", "Replay a schedule with random durations."),
-    "diagnose": ("diagnose", "Say how far from optimal a recorded run was."),
+    "diagnose": ("traces", "Say how far from optimal a recorded run was."),
     "export": ("export", "Write a schedule as a file of a runtime or a viewer."),
     "convert": ("convert", "Convert other programs' files."),
 }
-"""Module of each command in this package, with a ``register(app)``, and its line in the help."""
+"""Module of each command in this package, and its line in the help."""
 
 
 @cache
 def load(name: str) -> Any:
-    """Import the module of a command and return the command."""
-    module = importlib.import_module(f"ppsolve.solver.cli.{COMMANDS[name][0]}")
+    """Import the module of a command and return the command: ``NAME_command``, or a group."""
+    module, summary = COMMANDS[name]
+    commands = importlib.import_module(f"ppsolve.solver.cli.{module}")
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    module.register(app)
+    function = getattr(commands, f"{name.replace(' ', '_')}_command", None)
+    if function is None:
+        app.add_typer(commands.group, name=name, short_help=summary)
+    else:
+        app.command(name, short_help=summary)(function)
     return typer.main.get_group(app).commands[name]
 
 
-class LazyGroup(GuardedGroup):
+class _LazyGroup(GuardedGroup):
     """The group of all commands; it lists them without loading any."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -59,56 +65,18 @@ class LazyGroup(GuardedGroup):
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, with its module loaded.
-
-        Parameters
-        ----------
-        ctx : Context
-            The call, as click gives it.
-        cmd_name : str
-            Name of the command.
-
-        Returns
-        -------
-        Command or None
-            None where there is none of that name.
-        """
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first words name, two of them or one.
-
-        Parameters
-        ----------
-        ctx : Context
-            The call, as click gives it.
-        args : list of str
-            All that follows the program.
-
-        Returns
-        -------
-        (str or None, Command or None, list of str)
-            Its name, itself, and the arguments that are left.
-        """
         two = " ".join(args[:2])
         if len(args) > 1 and two in COMMANDS:
             return two, self.get_command(ctx, two), args[2:]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the help."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from the table.
-
-        Parameters
-        ----------
-        ctx : Context
-            The call, as click gives it.
-        formatter : HelpFormatter
-            Receives the names and summaries.
-        """
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
@@ -121,17 +89,11 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool,
-    typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
-]
-
-
 def build() -> typer.Typer:
     """Return the program with all its commands."""
     app = typer.Typer(
         name="ppsolve",
-        cls=LazyGroup,
+        cls=_LazyGroup,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -141,7 +103,12 @@ def build() -> typer.Typer:
     return app
 
 
-def _root(version: Version = False) -> None:
+def _root(
+    version: Annotated[
+        bool,
+        Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
     """Exact schedules for distributed training: optimum, proven bound, heuristic gaps.
 
     `ppsolve optimize instance.json` finds the best schedule of an instance; `ppsolve show`

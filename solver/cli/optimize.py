@@ -1,66 +1,60 @@
-"""``ppsolve optimize``: the best schedule, its bound, and every heuristic beside it."""
+"""``ppsolve optimize`` and ``compare``: best schedules and bounds, of one or many instances."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
+from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.compare import NamedInstance, finish
-from ppsolve.solver.cli.doubts import question_units
-from ppsolve.solver.cli.guard import about_file, say
-from ppsolve.solver.cli.orders import expect_orders, order_of, print_order
+from ppsolve.solver.cli.guard import ExitCode, about_file, say
+from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
+from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
-from ppsolve.solver.cli.solving import exit_code, solve
+from ppsolve.solver.cli.solving import (
+    Reporting,
+    exit_code,
+    expect_orders,
+    order_of,
+    print_order,
+    solve,
+)
 from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.plan.placements import NamedPlacement, placements_of
-from ppsolve.solver.render.reports import report, summary_line
+from ppsolve.solver.plan.placements import NamedPlacement, placements_of, rank_of
+from ppsolve.solver.render.reports import comparison, report, summary_line
 
-PrintOrder = Annotated[
-    bool,
-    typer.Option(
-        "--print-order",
-        help="Print only the new order: a line per name (kind overlap) or per device (pipeline).",
-        rich_help_panel=opt.OUTPUT,
-    ),
-]
-
-
-Start = Annotated[
-    Path | None,
-    typer.Option(
-        "--start",
-        metavar="RESULT",
-        help="Begin with the schedule of this result; the answer is never worse.",
-        rich_help_panel=opt.SEARCH,
-    ),
-]
+SEVERITY = (
+    ExitCode.INTERRUPTED,
+    ExitCode.INTERNAL,
+    ExitCode.NOTHING_FOUND,
+    ExitCode.INFEASIBLE,
+    ExitCode.GAP_EXCEEDED,
+    ExitCode.FOUND,
+)
+"""The exit code of a comparison is the first of these that any instance had."""
 
 
-Placements = Annotated[
-    str | None,
-    typer.Option(
-        "--placements",
-        metavar="A,B",
-        help="Compare placements, the best first: linear,vshape,interleaved:4 (4 per device).",
-        rich_help_panel=opt.SEARCH,
-    ),
-]
+@dataclass(frozen=True)
+class NamedInstance:
+    """An instance, its file, and a name that no other instance is shown by."""
+
+    path: str
+    instance: Instance
+    shown: str
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("optimize")(optimize_command)
+Solved = tuple[NamedInstance, Result]
 
 
 @opt.with_solve_options
@@ -70,9 +64,23 @@ def optimize_command(
     fail_on_gap: opt.FailOnGap = None,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    prints_order: PrintOrder = False,
-    start: Start = None,
-    placements: Placements = None,
+    prints_order: Annotated[
+        bool,
+        flag(
+            "Print only the new order: a line per name (kind overlap) or per device (pipeline).",
+            "--print-order",
+        ),
+    ] = False,
+    start: Annotated[
+        Path | None,
+        value("RESULT", "Begin with the schedule of this result; the answer is never worse."),
+    ] = None,
+    placements: Annotated[
+        str | None,
+        value(
+            "A,B", "Compare placements, the best first: linear,vshape,interleaved:4 (4 per device)."
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -82,28 +90,53 @@ def optimize_command(
     schedule, 6 --fail-on-gap exceeded, 130 interrupted (best schedule so far printed and saved).
     """
     began = time.monotonic()
+    reporting = Reporting(output, as_json, quiet, verbose)
     check_writable(output, file, *([start] if start else []))
-    if prints_order:
-        _refuse_json(output, as_json=as_json)
+    if prints_order and (as_json or str(output) == "-"):
+        raise InputError("expected either JSON or the order on stdout", field="--print-order")
     instance = load_instance(file)
-    question_units(instance, source_name(file))
+    warn_of_units(instance, source_name(file))
     if placements is not None:
-        _refuse_with_placements(start, prints_order=prints_order)
+        refuse_given(
+            {"--start": start, "--print-order": prints_order}, "expected no --placements with it"
+        )
         cases, shared = _on_placements(file, instance, placements, options)
-        kept = {"as_json": as_json, "quiet": quiet, "verbose": verbose}
-        raise typer.Exit(finish(cases, shared, fail_on_gap, output, is_ranking=True, **kept))
+        raise typer.Exit(_finish(cases, shared, fail_on_gap, reporting, is_ranking=True))
     if prints_order:
         expect_orders(instance, file, "--print-order")
     with _about_start(start) as known:
-        result = solve(
-            file, instance, options, quiet=quiet, verbose=verbose, began=began, start=known
-        )
+        result = solve(file, instance, options, reporting, began=began, start=known)
     used_stdout = deliver(result, output, as_json=as_json)
     if prints_order:
         _print_order(result)
     elif not used_stdout:
-        _print_report(result, instance, quiet=quiet, verbose=verbose)
+        _print_report(result, instance, reporting)
     raise typer.Exit(exit_code(result, fail_on_gap))
+
+
+@opt.with_solve_options
+def compare_command(
+    files: Annotated[
+        list[str], argument("FILE...", "Instances: files, quoted globs, directories; - is stdin.")
+    ],
+    options: opt.SolveOptions,
+    fail_on_gap: opt.FailOnGap = None,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Solve every instance and compare each heuristic with the best schedule.
+
+    All files are read before the first is solved. --json prints a list of results. The exit
+    code is the worst one: 130 interrupted, 1 a solve crashed, 4, 3, 6, else 0 (see optimize).
+    """
+    cases = _cases(files)
+    check_writable(output, *(case.path for case in cases))
+    for case in cases:
+        warn_of_units(case.instance, source_name(case.path))
+    reporting = Reporting(output, as_json, quiet, verbose)
+    raise typer.Exit(_finish(cases, options, fail_on_gap, reporting))
 
 
 def _on_placements(
@@ -120,12 +153,6 @@ def _on_placements(
     return [NamedInstance(str(file), each, each.name) for each in made], share
 
 
-def _refuse_with_placements(start: Path | None, *, prints_order: bool) -> None:
-    for option, is_given in (("--start", start is not None), ("--print-order", prints_order)):
-        if is_given:
-            raise InputError("expected no --placements with it", field=option)
-
-
 @contextmanager
 def _about_start(path: Path | None) -> Iterator[Any]:
     """Read the result that the search begins with, and let errors about it name its file."""
@@ -138,19 +165,97 @@ def _about_start(path: Path | None) -> Iterator[Any]:
         raise error.located(source_name(path)) if error.field == "start" else error from None
 
 
-def _refuse_json(output: Path | None, *, as_json: bool) -> None:
-    if as_json or str(output) == "-":
-        raise InputError("expected either JSON or the order on stdout", field="--print-order")
-
-
-def _print_report(result: Result, instance: Instance, *, quiet: bool, verbose: bool) -> None:
-    shown = summary_line(result) if quiet else report(result, verbose=verbose, instance=instance)
-    stdout_console().print(shown, soft_wrap=quiet)
+def _print_report(result: Result, instance: Instance, reporting: Reporting) -> None:
+    if reporting.quiet:
+        stdout_console().print(summary_line(result), soft_wrap=True)
+    else:
+        stdout_console().print(report(result, verbose=reporting.verbose, instance=instance))
 
 
 def _print_order(result: Result) -> None:
-    """Print the order, or say on stderr what there is instead."""
     if order_of(result) is None:
         say(summary_line(result).plain)
     else:
         print_order(result, result.instance)
+
+
+def _cases(files: list[str]) -> list[NamedInstance]:
+    """Read all files; instances that share a name are shown with their files."""
+    loaded = collect(files, say)
+    count = Counter(source.instance.name for source in loaded)
+    return [
+        NamedInstance(
+            source.path,
+            source.instance,
+            source.instance.name
+            if count[source.instance.name] == 1
+            else f"{source.instance.name} ({source_name(source.path)})",
+        )
+        for source in loaded
+    ]
+
+
+def _finish(
+    cases: list[NamedInstance],
+    options: opt.SolveOptions,
+    fail_on_gap: float | None,
+    reporting: Reporting,
+    *,
+    is_ranking: bool = False,
+) -> ExitCode:
+    solved, codes = _solve_all(cases, options, fail_on_gap, reporting)
+    if is_ranking:
+        solved.sort(key=lambda pair: rank_of(pair[1]))
+    if ExitCode.INTERRUPTED in codes:
+        done = sum(exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved)
+        say(f"interrupted; {len(cases) - done} of {len(cases)} not solved")
+    if not deliver([result for _, result in solved], reporting.output, as_json=reporting.as_json):
+        _print(solved, quiet=reporting.quiet, verbose=reporting.verbose)
+    return next(code for code in SEVERITY if code in codes)
+
+
+def _solve_all(
+    cases: list[NamedInstance],
+    options: opt.SolveOptions,
+    fail_on_gap: float | None,
+    reporting: Reporting,
+) -> tuple[list[Solved], set[ExitCode]]:
+    """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
+    solved: list[Solved] = []
+    codes = {ExitCode.FOUND}
+    try:
+        for number, case in enumerate(cases, 1):
+            label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
+            try:
+                result = solve(case.path, case.instance, options, reporting, label=label)
+            except Exception as error:
+                if isinstance(error, PpsolveError) or reporting.verbose or len(cases) == 1:
+                    raise
+                say(f"internal error: {case.shown}: {type(error).__name__}: {error}")
+                codes.add(ExitCode.INTERNAL)
+                continue
+            solved.append((case, result))
+            codes.add(exit_code(result, fail_on_gap))
+            if ExitCode.INTERRUPTED in codes:
+                break
+    except KeyboardInterrupt:
+        codes.add(ExitCode.INTERRUPTED)
+    return solved, codes
+
+
+def _print(solved: list[Solved], *, quiet: bool, verbose: bool) -> None:
+    console = stdout_console()
+    results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
+    if quiet:
+        for result in results:
+            console.print(summary_line(result), soft_wrap=True)
+        return
+    if verbose or len(results) == 1:
+        for result, (case, _) in zip(results, solved, strict=True):
+            console.print(report(result, verbose=verbose, instance=case.instance))
+    if len(results) > 1:
+        for result in results:
+            note_rounding(result.tick_error, result.time_unit)
+        console.print(
+            comparison(results, fold_names=any(c.shown != c.instance.name for c, _ in solved))
+        )

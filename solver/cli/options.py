@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer import Option
 
 from ppsolve.solver.cli.guard import VERBOSE_KEY
-
-LIMITS, SEARCH, OUTPUT = "Limits", "Search", "Output"
 
 
 def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
@@ -21,19 +20,73 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
     return value
 
 
-def _known_heuristics() -> list[str]:
+def _complete_name(incomplete: str) -> list[str]:
     from ppsolve.solver.optimize.registry import all_heuristics
 
-    return list(all_heuristics())
-
-
-def _complete_name(incomplete: str) -> list[str]:
-    return [name for name in _known_heuristics() if name.startswith(incomplete)]
+    return [name for name in all_heuristics() if name.startswith(incomplete)]
 
 
 def _complete_names(incomplete: str) -> list[str]:
     done, comma, word = incomplete.rpartition(",")
     return [f"{done}{comma}{name}" for name in _complete_name(word)]
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return a positional argument, for the annotation of a parameter.
+
+    Parameters
+    ----------
+    metavar, text : str
+        Its name and its line in the help.
+    **more
+        As for typer's Argument.
+
+    Returns
+    -------
+    ArgumentInfo
+        The argument.
+    """
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
+def value(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option with a value.
+
+    Parameters
+    ----------
+    metavar, text : str
+        Name of the value and line in the help.
+    *names : str
+        Names of the option; by default that of the parameter.
+    **more
+        As for typer's Option.
+
+    Returns
+    -------
+    OptionInfo
+        The option.
+    """
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(text: str, *names: str, **more: Any) -> Any:
+    """Return an option without a value.
+
+    Parameters
+    ----------
+    text : str
+        Its line in the help.
+    *names : str
+        Its names.
+    **more
+        As for typer's Option.
+
+    Returns
+    -------
+    OptionInfo
+        The option.
+    """
+    return typer.Option(*names, help=text, **more)
 
 
 def time_limit(text: str, least: float = 0) -> Any:
@@ -42,173 +95,100 @@ def time_limit(text: str, least: float = 0) -> Any:
     Parameters
     ----------
     text : str
-        What the help says of its seconds.
+        Its help.
     least : float
-        Fewest seconds that are taken.
+        Fewest seconds.
 
     Returns
     -------
     OptionInfo
         For the annotation of a parameter.
     """
-    return typer.Option(
-        "--time-limit", "-t", metavar="S", min=least, help=text, rich_help_panel=LIMITS
-    )
+    return value("S", text, "--time-limit", "-t", min=least)
 
 
-InstanceFile = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="Instance (JSON); - is stdin.", show_default=False),
-]
-TimeLimit = Annotated[float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")]
-Gap = Annotated[
-    float,
-    typer.Option(
-        metavar="G",
-        min=0,
-        max=1,
-        help="Stop once (value - bound) / value <= G.",
-        rich_help_panel=LIMITS,
-    ),
-]
+InstanceFile = Annotated[Path, argument("FILE", "Instance (JSON); - is stdin.")]
 FailOnGap = Annotated[
-    float | None,
-    typer.Option(
-        metavar="G",
-        min=0,
-        max=1,
-        help="Exit with 6 if the gap that remains exceeds G.",
-        rich_help_panel=LIMITS,
-    ),
+    float | None, value("G", "Exit with 6 if the gap that remains exceeds G.", min=0, max=1)
 ]
-DeterministicLimit = Annotated[
-    float | None,
-    typer.Option(
-        metavar="D",
-        min=0,
-        help="Stop after this much deterministic time (reproducible).",
-        rich_help_panel=LIMITS,
-    ),
-]
-Deterministic = Annotated[
-    bool,
-    typer.Option(
-        "--deterministic", help="Same input, same result: one worker.", rich_help_panel=SEARCH
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Threads [all cores].", rich_help_panel=SEARCH),
-]
-Seed = Annotated[
-    int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed.", rich_help_panel=SEARCH)
-]
-Heuristics = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B",
-        help="Run only these heuristics [all].",
-        autocompletion=_complete_names,
-        rich_help_panel=SEARCH,
-    ),
-]
-OwnHeuristics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--heuristic",
-        metavar="SPEC",
-        help="Run your own too: module:function or file.py:function.",
-        rich_help_panel=SEARCH,
-    ),
-]
+Deterministic = Annotated[bool, flag("Same input, same result: one worker.", "--deterministic")]
+Workers = Annotated[int | None, value("N", "Threads [all cores].", min=1)]
+Seed = Annotated[int, value("N", "Seed.", min=0, max=2**31 - 1)]
 Exact = Annotated[
-    bool,
-    typer.Option(
-        "--exact",
-        help="Refuse times without a common tick; else they are rounded up.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Robust = Annotated[
-    float | None,
-    typer.Option(
-        metavar="CV",
-        help="Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Verify = Annotated[
-    bool | None,
-    typer.Option(
-        "--verify/--no-verify",
-        help="Prove again what only CP-SAT has proved [small instances, for a tenth of the time].",
-        show_default=False,
-        rich_help_panel=SEARCH,
-    ),
+    bool, flag("Refuse times without a common tick; else they are rounded up.", "--exact")
 ]
 HeuristicName = Annotated[
     str,
-    typer.Option(
-        "--heuristic",
-        metavar="NAME",
-        help="Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
+    value(
+        "NAME",
+        "Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
         "your own: module:function, file.py:function.",
+        "--heuristic",
         autocompletion=_complete_name,
     ),
 ]
 GroupSize = Annotated[
-    int | None,
-    typer.Option(metavar="G", min=1, help="Micro-batches in a group of an interleaved order."),
+    int | None, value("G", "Micro-batches in a group of an interleaved order.", min=1)
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT),
-]
+Json = Annotated[bool, flag("Print one JSON document on stdout.", "--json")]
 Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the result (JSON) here; - is stdout.",
-        rich_help_panel=OUTPUT,
-    ),
+    Path | None, value("FILE", "Write the result (JSON) here; - is stdout.", "--output", "-o")
 ]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="No progress, one line.", rich_help_panel=OUTPUT),
-]
+TextOutput = Annotated[str, value("FILE", "File to write; - is stdout.", "--output", "-o")]
+Quiet = Annotated[bool, flag("No progress, one line.", "--quiet", "-q")]
 Verbose = Annotated[
     bool,
-    typer.Option(
+    flag(
+        "Every event, bound and reason; tracebacks.",
         "--verbose",
         "-v",
-        help="Every event, bound and reason; tracebacks.",
         callback=_remember_verbose,
-        rich_help_panel=OUTPUT,
     ),
 ]
 
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What `optimize` and `compare` pass on to the library, under the library's names.
+    """Options of commands that solve, under the names of `ppsolve.optimize`.
 
     A new option of the library is added here and nowhere else: `with_solve_options` gives it to
     the commands.
     """
 
-    time_limit: TimeLimit = 60.0
-    gap: Gap = 0.0
-    deterministic_limit: DeterministicLimit = None
+    time_limit: Annotated[
+        float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")
+    ] = 60.0
+    gap: Annotated[float, value("G", "Stop once (value - bound) / value <= G.", min=0, max=1)] = 0.0
+    deterministic_limit: Annotated[
+        float | None, value("D", "Stop after this much deterministic time (reproducible).", min=0)
+    ] = None
     deterministic: Deterministic = False
     workers: Workers = None
     seed: Seed = 0
-    heuristics: Heuristics = None
-    more_heuristics: OwnHeuristics = None
+    heuristics: Annotated[
+        str | None, value("A,B", "Run only these heuristics [all].", autocompletion=_complete_names)
+    ] = None
+    more_heuristics: Annotated[
+        list[str] | None,
+        value("SPEC", "Run your own too: module:function or file.py:function.", "--heuristic"),
+    ] = None
     exact: Exact = False
-    robust: Robust = None
-    verify: Verify = None
+    robust: Annotated[
+        float | None,
+        value(
+            "CV",
+            "Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
+        ),
+    ] = None
+    verify: Annotated[
+        bool | None,
+        Option(
+            "--verify/--no-verify",
+            help="Prove again what only CP-SAT has proved [small instances, for a tenth of the "
+            "time].",
+            show_default=False,
+        ),
+    ] = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.
@@ -248,13 +228,7 @@ def with_solve_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def split_names(names: str | None) -> list[str] | None:
-    """Return the heuristics that ``a,b`` names, each one known.
-
-    Raises
-    ------
-    InputError
-        An unknown name, or none at all.
-    """
+    """Return the names in ``a,b``; raises InputError for an unknown name, or none at all."""
     if names is None:
         return None
     from ppsolve.models.documents.errors import InputError
@@ -270,13 +244,7 @@ def split_names(names: str | None) -> list[str] | None:
 
 
 def own_specs(specs: Iterable[str]) -> list[str]:
-    """Return the specs of ``--heuristic``, each function found.
-
-    Raises
-    ------
-    InputError
-        A name without a colon, or a function that cannot be found.
-    """
+    """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
     from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.heuristics.loading import EXPECTED, is_spec
     from ppsolve.solver.optimize.registry import find_heuristic

@@ -6,8 +6,9 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel
 
@@ -15,11 +16,17 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import destination, is_read_only, source_name, write_bytes
 from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
-from ppsolve.solver.cli.guard import postpone
+from ppsolve.solver.cli.guard import postpone, say
+from ppsolve.solver.cli.options import value
+from ppsolve.solver.render.line_chart import chart_bytes, chart_format
 from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole, TrimLines
 
-MIN_WIDTH = 40
-"""Least columns of tables and charts; fewer are refused."""
+if TYPE_CHECKING:
+    from ppsolve.solver.render.line_chart import LineChart
+
+Chart = Annotated[
+    Path | None, value("FILE", "Draw the chart here too: .png or .svg (needs matplotlib).")
+]
 
 
 def check_writable(output: Path | None, *inputs: str | Path, option: str = "--output") -> None:
@@ -28,11 +35,11 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
     Parameters
     ----------
     output : Path or None
-        Where the result is to go; ``-`` and None are stdout.
+        The file; ``-`` and None are stdout.
     *inputs : str or Path
-        Files that were read, which a result must not replace; ``-`` is stdin.
+        Files that it must not replace; ``-`` is stdin.
     option : str
-        What errors call the output.
+        Name of the output in errors.
 
     Raises
     ------
@@ -50,8 +57,37 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
         raise InputError(problem, source=str(output), field=option)
 
 
+def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> None:
+    """Refuse output files that could not be written in the end, before any work is done.
+
+    Parameters
+    ----------
+    outputs : mapping of str to Path or None
+        Files by option; only ``--output`` may be ``-``, and ``--chart`` must be a picture.
+    *inputs : str or Path
+        Files that they must not replace.
+
+    Raises
+    ------
+    InputError
+        As `check_writable`, naming the option; or two options share a file.
+    """
+    taken: dict[Path, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if str(path) == "-" and option != "--output":
+            raise InputError("expected a file, got -", field=option)
+        check_writable(path, *inputs, option=option)
+        other = taken.setdefault(destination(path).absolute(), option)
+        if other != option:
+            raise InputError(f"{other} writes there too", source=str(path), field=option)
+    chart = outputs.get("--chart")
+    if chart is not None:
+        chart_format(chart)
+
+
 def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
-    """Return why a file could not be written, None where nothing is known to stop it."""
     parent = target.parent
     if target.is_dir():
         return "expected a file, this is a directory"
@@ -61,19 +97,13 @@ def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
         return f"the directory {parent} does not exist"
     if not os.access(parent, os.W_OK):
         return f"the directory {parent} is not writable"
-    replaced = _replaced_input(target, inputs)
-    return "it is read-only" if is_read_only(target) and not replaced else replaced
-
-
-def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
     for file in inputs:
         if _is_same_file(target, file):
             return f"this is the input {source_name(file)}, give another file"
-    return None
+    return "it is read-only" if is_read_only(target) else None
 
 
 def _is_same_file(target: Path, file: str | Path) -> bool:
-    """Say if both are one regular file, whatever links lead to it."""
     try:
         given = os.fstat(sys.stdin.fileno()) if str(file) == "-" else Path(file).stat()
         written = target.stat()
@@ -102,14 +132,14 @@ def deliver(document: BaseModel | list[BaseModel], output: Path | None, *, as_js
     document : model or list of models
         What to write.
     output : Path or None
-        The file; ``-`` is stdout, None none. As in `save`, a failure is reported in the end.
+        The file; ``-`` is stdout, None none.
     as_json : bool
-        Whether stdout is to get the JSON too.
+        Whether stdout gets the JSON too.
 
     Returns
     -------
     bool
-        Whether stdout has been used up by JSON.
+        Whether JSON went to stdout.
     """
     to_stdout = as_json or str(output) == "-"
     if output is None and not to_stdout:
@@ -123,16 +153,14 @@ def deliver(document: BaseModel | list[BaseModel], output: Path | None, *, as_js
 
 
 def save(path: Path, data: str | bytes) -> None:
-    """Write a file; where that fails the command goes on, to report what it has found.
-
-    The error comes after the report, and decides the exit code.
+    """Write a file; an error is postponed until the command has reported what it has found.
 
     Parameters
     ----------
     path : Path
         The file.
     data : str or bytes
-        What it is to hold; text is written as UTF-8.
+        Its content; text is written as UTF-8.
     """
     try:
         write_bytes(path, data.encode() if isinstance(data, str) else data)
@@ -140,14 +168,26 @@ def save(path: Path, data: str | bytes) -> None:
         postpone(error)
 
 
-def stdout_console(width: int | None = None) -> TerminalConsole:
-    """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`.
+def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
+    """Draw charts side by side into a file; warn if there are none.
 
-    Raises
-    ------
-    InputError
-        The width that was asked for is out of reason.
+    Parameters
+    ----------
+    path : Path or None
+        A file that `check_outputs` has passed as ``--chart``; None draws nothing.
+    charts : sequence of LineChart
+        Any number.
     """
+    if path is None:
+        return
+    if not charts:
+        say(f"warning: {path}: not written, there is nothing to draw")
+        return
+    save(path, chart_bytes(charts, chart_format(path)))
+
+
+def stdout_console(width: int | None = None) -> TerminalConsole:
+    """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`."""
     if width is not None and width > MAX_WIDTH:
         raise InputError(f"expected at most {MAX_WIDTH} columns, got {width}", field="--width")
     console = TerminalConsole(width=width)

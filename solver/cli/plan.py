@@ -1,10 +1,9 @@
-"""``ppsolve plan``: the configuration with the highest goodput, and why all others lost."""
+"""``ppsolve plan`` and ``plan init``: the configuration with the highest goodput, its request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,73 +11,65 @@ import typer
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.files import source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.plan.request import load_request
 from ppsolve.models.plan.result import Plan
+from ppsolve.models.plan.scaffold import Sizes, plan_request
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.guard import ExitCode, say
-from ppsolve.solver.cli.output import deliver, json_text, save, stdout_console
+from ppsolve.solver.cli.options import argument, flag, value
+from ppsolve.solver.cli.output import (
+    Chart,
+    check_outputs,
+    deliver,
+    json_text,
+    save,
+    stdout_console,
+    write_chart,
+)
 from ppsolve.solver.plan import api
 from ppsolve.solver.render.plan import plan_chart, plan_line, plan_report
 from ppsolve.solver.render.progress import plan_progress
-
-in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)
-in_output = partial(typer.Option, rich_help_panel=opt.OUTPUT)
-
-RequestFile = Annotated[
-    Path,
-    typer.Argument(metavar="REQUEST", help="Plan request (JSON); - is stdin.", show_default=False),
-]
-SECONDS = (
-    "Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
-    "of each exact search."
-)
-TimeLimit = Annotated[float, opt.time_limit(SECONDS)]
-Finalists = Annotated[
-    int, in_limits(metavar="N", min=0, help="Configurations given to the exact solver at most.")
-]
-LEAVE = "Leave configurations that may be better by at most this share."
-Gap = Annotated[float, in_limits(metavar="G", min=0, max=1, help=LEAVE)]
-NO_BOUNDS = "Prune nothing by bounds: all go to the exact solver."
-Exhaustive = Annotated[
-    bool, typer.Option("--exhaustive", help=NO_BOUNDS, rich_help_panel=opt.SEARCH)
-]
-InstanceOut = Annotated[
-    Path | None, in_output(metavar="FILE", help="Write the winner's pipeline instance here.")
-]
-ResultOut = Annotated[
-    Path | None, in_output(metavar="FILE", help="Write the winner's result with its schedule here.")
-]
-ROWS = "Rows of the table [10; all with --verbose]."
-Top = Annotated[int | None, in_output(metavar="N", min=0, help=ROWS, show_default=False)]
 
 OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "--gap"}
 """Options by the names that the library gives them in errors."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    summary = "Choose the configuration with the highest goodput."
-    app.command("plan", short_help=summary)(plan_command)
-
-
 def plan_command(
-    request: RequestFile,
-    time_limit: TimeLimit = 45.0,
-    finalists: Finalists = 12,
-    gap: Gap = 0.0,
-    exhaustive: Exhaustive = False,
+    request: Annotated[Path, argument("REQUEST", "Plan request (JSON); - is stdin.")],
+    time_limit: Annotated[
+        float,
+        opt.time_limit(
+            "Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
+            "of each exact search."
+        ),
+    ] = 45.0,
+    finalists: Annotated[
+        int, value("N", "Configurations given to the exact solver at most.", min=0)
+    ] = 12,
+    gap: Annotated[
+        float,
+        value("G", "Leave configurations that may be better by at most this share.", min=0, max=1),
+    ] = 0.0,
+    exhaustive: Annotated[
+        bool, flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive")
+    ] = False,
     deterministic: opt.Deterministic = False,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    instance_out: InstanceOut = None,
-    result_out: ResultOut = None,
+    instance_out: Annotated[
+        Path | None, value("FILE", "Write the winner's pipeline instance here.")
+    ] = None,
+    result_out: Annotated[
+        Path | None, value("FILE", "Write the winner's result with its schedule here.")
+    ] = None,
     chart: Chart = None,
-    top: Top = None,
+    top: Annotated[
+        int | None, value("N", "Rows of the table [10; all with --verbose].", min=0)
+    ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -100,19 +91,17 @@ def plan_command(
     }
     winner = {"--instance-out": instance_out, "--result-out": result_out}
     check_outputs({"--output": output, **winner, "--chart": chart}, request)
-    check_chart(chart)
     plan = _plan(request, options, quiet=quiet, verbose=verbose)
     _write_winner(plan, instance_out, result_out)
-    if chart is not None:
-        drawn = plan_chart(plan)
-        write_chart(chart, [] if drawn is None else [drawn])
+    drawn = None if chart is None else plan_chart(plan)
+    write_chart(chart, [] if drawn is None else [drawn])
     if not deliver(plan, output, as_json=as_json):
-        _print(plan, top=top, quiet=quiet, verbose=verbose)
+        shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
+        stdout_console().print(shown, soft_wrap=quiet)
     raise typer.Exit(_exit_code(plan))
 
 
 def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) -> Plan:
-    """Make the plan of a request with progress on stderr."""
     request = load_request(path)
     limit = options["time_limit"]
     shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=verbose)
@@ -142,14 +131,70 @@ def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None
         save(result_out, json_text(plan.result))
 
 
-def _print(plan: Plan, *, top: int | None, quiet: bool, verbose: bool) -> None:
-    shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
-    stdout_console().print(shown, soft_wrap=quiet)
-
-
 def _exit_code(plan: Plan) -> ExitCode:
     if plan.interrupted:
         return ExitCode.INTERRUPTED
     if plan.status is Status.INFEASIBLE:
         return ExitCode.INFEASIBLE
     return ExitCode.FOUND if plan.winner is not None else ExitCode.NOTHING_FOUND
+
+
+def plan_init_command(
+    layers: Annotated[int, value("N", "Transformer blocks.")],
+    hidden: Annotated[int, value("N", "Hidden size.")],
+    heads: Annotated[int, value("N", "Attention heads.")],
+    sequence_length: Annotated[int, value("N", "Tokens of a sample.")],
+    vocabulary: Annotated[int, value("N", "Words.")],
+    batch_size: Annotated[int, value("N", "Samples of a step.")],
+    devices: Annotated[int, value("X", "All devices.")],
+    memory: Annotated[float, value("X", "Bytes of a device, 80e9.")],
+    flops: Annotated[float, value("X", "FLOP/s that a device achieves, 180e12.")],
+    bandwidth: Annotated[float, value("X", "Bytes/s within a node, 200e9.")],
+    node_bandwidth: Annotated[
+        float | None, value("X", "Bytes/s of a device between nodes, 25e9.")
+    ] = None,
+    devices_per_node: Annotated[int | None, value("X", "Of them in a node [all].")] = None,
+    latency: Annotated[
+        float, value("X", "Microseconds of a transfer [0].", show_default=False)
+    ] = 0.0,
+    microbatch_sizes: Annotated[
+        str, value("A,B", "Samples of a micro-batch [1].", show_default=False)
+    ] = "1",
+    tensor_parallel: Annotated[
+        int, value("T", "Devices that share each layer [1].", show_default=False)
+    ] = 1,
+    sequence_parallel: Annotated[
+        bool, flag("They share sequences too.", "--sequence-parallel")
+    ] = False,
+    recompute: Annotated[
+        str, value("HOW", "none, selective or full [none].", show_default=False)
+    ] = "none",
+    name: Annotated[str, value("TEXT", "Name of the request.")] = "plan",
+    output: Annotated[str, value("FILE", "- is stdout.", "--output", "-o")] = "-",
+) -> None:
+    """Write a plan request from the sizes of a decoder and a cluster.
+
+    Times are operations over the rate that a device achieves, memory is counted by formula: replace
+    what you have measured, then give the file to `ppsolve plan`.
+    """
+    given = {key: value for key, value in locals().items() if value is not None}
+    request = plan_request(_sizes(given))
+    write_text(output, instance_text(request))
+    if output != "-":
+        say(f"wrote {output} ({request.name})")
+
+
+def _sizes(given: dict[str, Any]) -> Sizes:
+    del given["output"]
+    try:
+        given["microbatch_sizes"] = list(map(int, given["microbatch_sizes"].split(",")))
+    except ValueError:
+        text = given["microbatch_sizes"][:40]
+        message = f'expected whole numbers with commas, got "{text}"'
+        raise InputError(message, field="--microbatch-sizes") from None
+    try:
+        return Sizes.parse(given)
+    except InputError as error:
+        field, bracket, rest = (error.field or "").partition("[")
+        option = f"--{field.replace('_', '-')}{bracket}{rest}"
+        raise InputError(error.message, field=option) from None

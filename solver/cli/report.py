@@ -6,45 +6,24 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from pydantic import ValidationError
-
-from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.cli.inputs import validated
+from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.optimize.kinds import CARRIED, NO_INSTANCES, is_result
 from ppsolve.solver.render.page.document import page
 from ppsolve.solver.render.page.schedules import PageSchedule, read_shown
 
-BENCH_SUFFIX = ".jsonl"
-"""End of the names of files that `ppsolve bench` writes."""
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(metavar="RESULT...", help="Results or plans (JSON).", show_default=False),
-]
-Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Page to write; - is stdout.")
-]
-Names = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--heuristic",
-        metavar="NAME",
-        help="Also show this heuristic of each result; repeatable.",
-        show_default=False,
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("report", short_help="Show results as one HTML page.")(report_command)
-
-
-def report_command(files: Files, output: Output, heuristic: Names = None) -> None:
+def report_command(
+    files: Annotated[list[Path], argument("RESULT...", "Results or plans (JSON).")],
+    output: Annotated[Path, value("FILE", "Page to write; - is stdout.", "--output", "-o")],
+    heuristic: Annotated[
+        list[str] | None, value("NAME", "Also show this heuristic of each result; repeatable.")
+    ] = None,
+) -> None:
     """Show results as one HTML page that works without a network.
 
     Schedules stand one below the other on one time axis: zoom, hover and click to see what each op
@@ -57,7 +36,7 @@ def report_command(files: Files, output: Output, heuristic: Names = None) -> Non
     for file in files:
         data, source = _read(file), source_name(file)
         if isinstance(data, dict) and data.get("kind") == "plan-result":
-            plans.append(_plan(data, source))
+            plans.append(validated(Plan, data, source))
             shown += _winner(data, source, heuristic or [])
         else:
             _expect_result(data, source)
@@ -70,8 +49,7 @@ def report_command(files: Files, output: Output, heuristic: Names = None) -> Non
 
 
 def _read(file: Path) -> Any:
-    """Read a file, or say which command reads it."""
-    if file.suffix == BENCH_SUFFIX:
+    if file.suffix == ".jsonl":
         raise InputError(
             f"expected a result; this is a bench file, `ppsolve bench report {file.name}` shows it",
             source=source_name(file),
@@ -96,15 +74,7 @@ def _expect_result(data: Any, source: str) -> None:
     raise InputError(message, source=source)
 
 
-def _plan(data: dict[str, Any], source: str) -> Plan:
-    try:
-        return Plan.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, Plan, source) from None
-
-
 def _winner(data: dict[str, Any], source: str, heuristics: list[str]) -> list[PageSchedule]:
-    """Return the winner's schedule, if there is one."""
     if data.get("instance") is None or data.get("result") is None:
         return []
     carried = {**data["result"], CARRIED: data["instance"]}

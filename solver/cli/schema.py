@@ -6,7 +6,6 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any
 
-import typer
 from pydantic import BaseModel, Field, TypeAdapter
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
@@ -17,38 +16,25 @@ from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import print_json
 from ppsolve.solver.optimize.kinds import KINDS
 
-Kind = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[KIND]",
-        help="pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
-        "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
-        "goodput-result; none: any instance.",
-        show_default=False,
-    ),
-]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("schema")(schema_command)
-
-
-def schema_command(kind: Kind = None) -> None:
+def schema_command(
+    kind: Annotated[
+        str | None,
+        argument(
+            "[KIND]",
+            "pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
+            "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
+            "goodput-result; none: any instance.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Print the JSON Schema of an instance kind or of results."""
-    documents = _documents()
-    if kind is not None and kind not in documents:
-        raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
-    schema = _any_instance() if kind is None else documents[kind].model_json_schema()
-    schema = _with_limits(schema)
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
-
-
-def _documents() -> dict[str, type[BaseModel]]:
-    return {
+    documents: dict[str, type[BaseModel]] = {
         **{name: kind.instance for name, kind in KINDS.items()},
         "result": Result,
         "heuristic": HeuristicEntry,
@@ -62,10 +48,14 @@ def _documents() -> dict[str, type[BaseModel]]:
         "goodput": ParamsDocument,
         "goodput-result": GoodputRows,
     }
+    if kind is not None and kind not in documents:
+        raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
+    schema = _any_instance() if kind is None else documents[kind].model_json_schema()
+    schema = _with_limits(schema)
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
 def _any_instance() -> dict[str, Any]:
-    """Return the schema of an instance of any kind, told apart by ``kind``."""
     union: Any = reduce(or_, (kind.instance for kind in KINDS.values()))
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
     return {"title": "ppsolve instance", **schema}

@@ -9,79 +9,70 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
+from typer import Option
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.cli import figures as fig
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.doubts import note_rounding
-from ppsolve.solver.cli.given import Given, read_given
 from ppsolve.solver.cli.guard import about_file, say
-from ppsolve.solver.cli.orders import expect_orders, print_order
-from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
-from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
+from ppsolve.solver.cli.inputs import note_rounding
+from ppsolve.solver.cli.options import argument, flag, value
+from ppsolve.solver.cli.output import stdout_console
+from ppsolve.solver.cli.show_inputs import Given, read_given
+from ppsolve.solver.cli.show_pictures import FigureKind, WantedPictures, drawer, picture_file
+from ppsolve.solver.cli.solving import (
+    expect_orders,
+    print_order,
+    refuse_not_applicable,
+    simulate_entry,
+)
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
 from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions, Window
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="INSTANCE [RESULT]",
-        help="Instance and its result, one of them, a plan, or a curve.",
-        show_default=False,
-    ),
-]
-HeuristicName = Annotated[
-    str | None, typer.Option("--heuristic", metavar="NAME", help="Draw what this heuristic does.")
-]
-Links = Annotated[bool, typer.Option("--links", help="Also draw links and comm streams.")]
-Order = Annotated[
-    bool,
-    typer.Option(
-        "--order",
-        help="Only print the order: a line per name (kind overlap) or per device (pipeline).",
-    ),
-]
-Width = Annotated[
-    int | None, typer.Option(metavar="N", min=MIN_WIDTH, help="Columns [the terminal's].")
-]
-First = Annotated[float, typer.Option("--from", metavar="T", min=0, help="Draw from here.")]
-Last = Annotated[float | None, typer.Option("--to", metavar="T", min=0, help="Draw up to here.")]
-Iteration = Annotated[
-    str | None,
-    typer.Option(metavar="K", help="Draw iteration K (or K-L), from 0, of a K-FAC refresh."),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("show")(show_command)
-
 
 def show_command(
-    files: Files,
-    heuristic: HeuristicName = None,
+    files: Annotated[
+        list[Path],
+        argument("INSTANCE [RESULT]", "Instance and its result, one of them, a plan, or a curve."),
+    ],
+    heuristic: Annotated[str | None, value("NAME", "Draw what this heuristic does.")] = None,
     group_size: opt.GroupSize = None,
-    links: Links = False,
-    first: First = 0.0,
-    last: Last = None,
-    iteration: Iteration = None,
-    order: Order = False,
-    width: Width = None,
-    png: fig.Png = None,
-    svg: fig.Svg = None,
-    pdf: fig.Pdf = None,
-    picture: fig.Chosen = None,
-    title: fig.Title = None,
-    inches: fig.Inches = None,
+    links: Annotated[bool, flag("Also draw links and comm streams.", "--links")] = False,
+    first: Annotated[float, value("T", "Draw from here.", "--from", min=0)] = 0.0,
+    last: Annotated[float | None, value("T", "Draw up to here.", "--to", min=0)] = None,
+    iteration: Annotated[
+        str | None, value("K", "Draw iteration K (or K-L), from 0, of a K-FAC refresh.")
+    ] = None,
+    order: Annotated[
+        bool,
+        flag(
+            "Only print the order: a line per name (kind overlap) or per device (pipeline).",
+            "--order",
+        ),
+    ] = False,
+    width: Annotated[int | None, value("N", "Columns [the terminal's].", min=40)] = None,
+    png: Annotated[Path | None, picture_file("png")] = None,
+    svg: Annotated[Path | None, picture_file("svg")] = None,
+    pdf: Annotated[Path | None, picture_file("pdf")] = None,
+    picture: Annotated[
+        FigureKind | None,
+        Option(
+            help="What the picture shows; by default the curve of a curve, the schedule of a "
+            "result."
+        ),
+    ] = None,
+    title: Annotated[str | None, value("TEXT", 'First line; "" for no lines above.')] = None,
+    inches: Annotated[
+        float | None,
+        value("W", "Width: 7 for a page [gantt, memory], 3.4 for a column [gaps, curve]."),
+    ] = None,
     exact: opt.Exact = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -91,7 +82,7 @@ def show_command(
     schedules without one; a broken rule is a warning. `show INSTANCE --heuristic NAME` draws a
     heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve.
     """
-    wanted = fig.Wanted({"png": png, "svg": svg, "pdf": pdf}, picture, title, inches)
+    wanted = WantedPictures({"png": png, "svg": svg, "pdf": pdf}, picture, title, inches)
     wanted.check(*files)
     given = read_given(files)
     window = (first, None if last == inf else last)
@@ -102,7 +93,7 @@ def show_command(
     if order:
         _print_order(given, heuristic, exact=exact)
         return
-    how = _How(heuristic, group_size, frame, exact)
+    how = _ShownPart(heuristic, group_size, frame, exact)
     given = _with_carried(given)
     if wanted.is_any:
         _write_pictures(wanted, given, how)
@@ -111,8 +102,8 @@ def show_command(
 
 
 @dataclass(frozen=True)
-class _How:
-    """What of the files is shown: a heuristic by name, the frame, whether times must be exact."""
+class _ShownPart:
+    """The part of the files that is shown."""
 
     heuristic: str | None
     group_size: int | None
@@ -130,18 +121,16 @@ def _with_carried(given: Given) -> Given:
         return given
 
 
-def _write_pictures(wanted: fig.Wanted, given: Given, how: _How) -> None:
-    """Write the pictures that are asked for."""
+def _write_pictures(wanted: WantedPictures, given: Given, how: _ShownPart) -> None:
     result = given.owner if isinstance(given.owner, Result) else None
     source = given.source or given.instance_source
     try:
-        wanted.write(fig.drawer(wanted, given.curve, result, lambda: _drawn(given, how)))
+        wanted.write(drawer(wanted, given.curve, result, lambda: _drawn(given, how)))
     except InputError as error:
         raise error.located(source) from None
 
 
-def _view(given: Given, how: _How) -> RenderableType:
-    """Return the view for the terminal."""
+def _view(given: Given, how: _ShownPart) -> RenderableType:
     if given.curve is not None:
         return curve_report(given.curve)
     drawn = _drawn(given, how)
@@ -157,26 +146,21 @@ def _view(given: Given, how: _How) -> RenderableType:
         return drawing_of(given.instance.kind).describe(given.instance, problem)
 
 
-def _drawn(given: Given, how: _How) -> Drawn | None:
+def _drawn(given: Given, how: _ShownPart) -> Drawn | None:
     """Return the schedule that is shown; None where there is only an instance."""
     drawn = _found(given, how)
-    if drawn is not None:
-        _refuse_outside(drawn.shown.document, how.frame.window[0])
+    first = how.frame.window[0]
+    if drawn is not None and first:
+        last = max((op.end for op in drawn.shown.document.ops), default=0)
+        if first >= last:
+            end, got = figures(last, first)
+            raise InputError(
+                f"expected less than the end of the schedule ({end}), got {got}", field="--from"
+            )
     return drawn
 
 
-def _refuse_outside(document: ScheduleDocument, first: float) -> None:
-    """Refuse a window behind the last op, of which there is nothing to draw."""
-    last = max((op.end for op in document.ops), default=0)
-    if first and first >= last:
-        end, got = figures(last, first)
-        raise InputError(
-            f"expected less than the end of the schedule ({end}), got {got}", field="--from"
-        )
-
-
-def _found(given: Given, how: _How) -> Drawn | None:
-    """Return the schedule of the files, or that of a heuristic."""
+def _found(given: Given, how: _ShownPart) -> Drawn | None:
     instance = given.instance
     if instance is None:
         return _of_result(given, how.frame)
@@ -191,10 +175,9 @@ def _found(given: Given, how: _How) -> Drawn | None:
 
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
-    """Return the first and the last iteration that ``3`` or ``3-5`` names."""
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text.strip(), re.ASCII)
+    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text.strip())
     if found is None or int(found[2] or found[1]) < int(found[1]):
         raise InputError(f"expected K or K-L, got {text[:40]!r}", field="--iteration")
     if window != (0.0, None):
@@ -214,7 +197,6 @@ def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) 
 
 
 def _print_order(given: Given, heuristic: str | None, *, exact: bool) -> None:
-    """Print the order of a result, or the one that a heuristic makes."""
     instance = given.instance
     if instance is not None:
         expect_orders(instance, given.instance_source, "--order")
@@ -234,7 +216,7 @@ def _note_ticks(problem: Problem) -> None:
     note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit)
 
 
-def _of_instance_and_result(instance: Instance, given: Given, how: _How) -> Drawn:
+def _of_instance_and_result(instance: Instance, given: Given, how: _ShownPart) -> Drawn:
     data, kind = given.data, kind_of(instance)
     problem = kind.lower(instance, exact=how.exact, document=data)
     _note_ticks(problem)
@@ -256,7 +238,7 @@ def _warn_of_broken(violations: Sequence[Violation], source: str) -> None:
         say(f"warning: {source}: {violations[0]} (ppsolve check lists everything)")
 
 
-def _of_entry(instance: Instance, entry: HeuristicEntry, how: _How) -> Drawn:
+def _of_entry(instance: Instance, entry: HeuristicEntry, how: _ShownPart) -> Drawn:
     refuse_not_applicable(entry)
     kind, drawing = kind_of(instance), drawing_of(instance.kind)
     if entry.schedule is None:

@@ -1,32 +1,44 @@
-"""What `optimize` and `compare` do alike: one solve with its progress, and its exit code."""
+"""One solve or one heuristic with its progress, its exit code, and its order on stdout."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.core.result import Result, Status, StopReason
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StopReason
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import SolveOptions
 from ppsolve.solver.optimize import api
-from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.kinds import kind_of, known_kind
+from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.progress import progress
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """The options of a command that say what it prints and writes."""
+
+    output: Path | None
+    as_json: bool
+    quiet: bool
+    verbose: bool
 
 
 def solve(
     path: str | Path,
     instance: Instance,
     options: SolveOptions,
+    reporting: Reporting,
     *,
-    quiet: bool,
-    verbose: bool,
     label: str = "",
-    began: float | None = None,
-    start: Any = None,
+    **more: Any,
 ) -> Result:
     """Optimise an instance with progress on stderr.
 
@@ -38,12 +50,12 @@ def solve(
         The instance.
     options : SolveOptions
         Limits and seed.
-    quiet, verbose : bool
-        Show no progress, or every event.
+    reporting : Reporting
+        Whether to show no progress, or every event.
     label : str
         Beginning of the lines of progress.
-    began, start : optional
-        As for `ppsolve.optimize`.
+    **more
+        More keywords of `ppsolve.optimize`.
 
     Returns
     -------
@@ -54,11 +66,11 @@ def solve(
         instance.name,
         kind_of(instance).value_unit(instance),
         time_limit=options.time_limit,
-        quiet=quiet,
-        everything=verbose,
+        quiet=reporting.quiet,
+        everything=reporting.verbose,
         label=label,
     )
-    keywords = options.keywords() | {"began": began, "start": start}
+    keywords = options.keywords() | more
     # What a user's heuristic prints must not end up in the result.
     with about_file(instance, path), shown as listener, redirect_stdout(sys.stderr):
         try:
@@ -80,7 +92,7 @@ def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
     Returns
     -------
     ExitCode
-        The table of the README.
+        As in the README's table.
     """
     if result.stop_reason is StopReason.INTERRUPTED:
         return ExitCode.INTERRUPTED
@@ -91,3 +103,95 @@ def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
     if fail_on_gap is not None and (result.gap is None or result.gap > fail_on_gap):
         return ExitCode.GAP_EXCEEDED
     return ExitCode.FOUND
+
+
+def simulate_entry(
+    instance: Instance, name: str, *, group_size: int | None, exact: bool
+) -> HeuristicEntry:
+    """Run a heuristic; one that is not applicable gives an entry with the reason.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    name : str
+        Name of the heuristic.
+    group_size : int or None
+        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    exact : bool
+        Refuse times without a common tick instead of rounding them up.
+
+    Returns
+    -------
+    HeuristicEntry
+        With the schedule, or with the reason why there is none.
+    """
+    chosen = {} if group_size is None else {"group_size": group_size}
+    try:
+        # What a user's heuristic prints must not end up in the result.
+        with redirect_stdout(sys.stderr):
+            return api.simulate(instance, name, exact=exact, **chosen)
+    except NotApplicableError as error:
+        # The name of the heuristic, which may have been given in upper case.
+        known, _, reason = str(error).partition(" is not applicable: ")
+        return HeuristicEntry(name=known, status=HeuristicStatus.NOT_APPLICABLE, reason=reason)
+
+
+def refuse_not_applicable(entry: HeuristicEntry) -> None:
+    """Raise `NotApplicableError` (exit code 2) for an entry that says so."""
+    if entry.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{entry.name} is not applicable: {entry.reason}")
+
+
+def expect_orders(instance: Instance, path: str | Path, option: str) -> None:
+    """Raise InputError for an instance whose schedules have no order to print.
+
+    Parameters
+    ----------
+    instance : Instance
+        Has orders if its kind is ``overlap`` or ``pipeline``.
+    path : str or Path
+        File of the instance, for the error.
+    option : str
+        The option that asks for the order.
+    """
+    if kind_of(instance).orders_are is None:
+        message = f"expected an overlap or pipeline instance, this is of kind {instance.kind}"
+        raise InputError(message, source=source_name(path), field=option)
+
+
+def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
+    """Print the order of a result or heuristic's entry, for other programs.
+
+    Parameters
+    ----------
+    found : Result or HeuristicEntry or None
+        The result or entry, if there is one.
+    source : str
+        Name of the file or instance in errors.
+
+    Raises
+    ------
+    InputError
+        There is no order; with the reason if it is known.
+    """
+    lines = order_of(found)
+    if lines is None:
+        kind = None if found is None or found.kind is None else known_kind(found.kind)
+        noun = (kind and kind.orders_are) or "program order"
+        why = f": {_reason(found)}" if found is not None and found.reason else ""
+        raise InputError(f"there is no {noun} in it{why}", source=source, field="order")
+    shown = map(printable, lines) if sys.stdout.isatty() else lines
+    sys.stdout.write("".join(f"{line}\n" for line in shown))
+
+
+def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
+    """Return the lines of the order: a name each, or a device's ops; None if there is none."""
+    kind = None if found is None or found.kind is None else known_kind(found.kind)
+    return None if kind is None or found is None else kind.order_lines(found)
+
+
+def _reason(found: Result | HeuristicEntry) -> str:
+    if isinstance(found, HeuristicEntry):
+        return drawing_of(found.kind).reason(found)
+    return found.reason or ""

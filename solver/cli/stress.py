@@ -6,65 +6,38 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.optimize.stress import RUNS, stress
 from ppsolve.solver.render.stress import stress_report
 from ppsolve.solver.stress.replay import ALL_KINDS
 
-WHOLE, HALVES = "B", ("I", "W")
-"""Kinds of a whole backward and of its halves."""
-
-ResultFile = Annotated[
-    Path, typer.Argument(metavar="RESULT", help="A result (JSON); - is stdin.", show_default=False)
-]
-Jitters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--jitter",
-        metavar="[KIND=]CV",
-        help="Standard deviation over mean of durations, of all ops or of a kind; repeatable.",
-        show_default=False,
-    ),
-]
-Trace = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FILE",
-        help="A recorded run that tells the jitter of each kind of op; repeatable.",
-    ),
-]
-Slow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="DEVICE=FACTOR", help="A device whose ops take FACTOR times longer; repeatable."
-    ),
-]
-InstanceFile = Annotated[
-    Path | None,
-    typer.Option("--instance", metavar="FILE", help="Instance of a result that carries none."),
-]
-Runs = Annotated[int, typer.Option(metavar="N", min=1, help="Runs.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    summary = "Replay a schedule with random durations."
-    app.command("stress", short_help=summary)(stress_command)
-
 
 def stress_command(
-    file: ResultFile,
-    jitter: Jitters = None,
-    trace: Trace = None,
-    slow: Slow = None,
-    instance: InstanceFile = None,
-    runs: Runs = RUNS,
+    file: Annotated[Path, argument("RESULT", "A result (JSON); - is stdin.")],
+    jitter: Annotated[
+        list[str] | None,
+        value(
+            "[KIND=]CV",
+            "Standard deviation over mean of durations, of all ops or of a kind; repeatable.",
+        ),
+    ] = None,
+    trace: Annotated[
+        list[str] | None,
+        value("FILE", "A recorded run that tells the jitter of each kind of op; repeatable."),
+    ] = None,
+    slow: Annotated[
+        list[str] | None,
+        value("DEVICE=FACTOR", "A device whose ops take FACTOR times longer; repeatable."),
+    ] = None,
+    instance: Annotated[
+        Path | None, value("FILE", "Instance of a result that carries none.")
+    ] = None,
+    runs: Annotated[int, value("N", "Runs.", min=1)] = RUNS,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,
@@ -113,7 +86,7 @@ def _recorded(files: list[str], result: Any) -> dict[str, float]:
     from ppsolve.solver.traces.fits import fit
 
     found = fit(read_trace([Path(file) for file in files])).jitter
-    halves = dict.fromkeys(HALVES, found[WHOLE]) if WHOLE in found else {}
+    halves = dict.fromkeys(("I", "W"), found["B"]) if "B" in found else {}
     kinds = set(_kinds_in(result))
     return {kind: number for kind, number in (halves | found).items() if kind in kinds}
 
@@ -129,7 +102,7 @@ def _kinds_in(result: Any) -> Iterator[str]:
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, float]:
-    """Return the name and the number of ``NAME=NUMBER``; the name is empty where there is none."""
+    """Return name and number of ``NAME=NUMBER``; the name may be missing, then it is empty."""
     name, _, number = text.rpartition("=")
     try:
         return name.strip(), float(number)

@@ -1,60 +1,51 @@
-"""``ppsolve convert trace``: recorded runs to instances, recorded schedules, and tables."""
+"""``ppsolve convert trace`` and ``diagnose``: recorded runs, and how far from optimal they were."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.files import read_json, write_text
 from ppsolve.models.documents.text import instance_text
+from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import Trace
+from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
-from ppsolve.solver.cli.output import check_writable, json_text
+from ppsolve.solver.cli.options import argument, flag, value
+from ppsolve.solver.cli.output import check_writable, json_text, print_json, stdout_console
 from ppsolve.solver.formats.detect import files_of, read_trace
 from ppsolve.solver.formats.table import write_table
+from ppsolve.solver.render.diagnosis import diagnosis_report
 from ppsolve.solver.traces.clocks import kept_steps
-from ppsolve.solver.traces.fits import Fits, fit, unusual_steps
+from ppsolve.solver.traces.diagnosis.diagnose import TIME_LIMIT, diagnose
+from ppsolve.solver.traces.fits import fit, unusual_steps
 from ppsolve.solver.traces.replay import RecordedStep, median_instance, recorded_step
 
-Files = Annotated[
-    list[str], typer.Argument(metavar="FILES", help="Files of one run, or folders of them.")
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format", metavar="NAME", help="auto, kineto, megatron, straggler or table (CSV, JSONL)."
-    ),
-]
-Median = Annotated[
-    bool, typer.Option("--median", help="Write one instance: medians by stage and kind of op.")
-]
-Table = Annotated[
-    bool, typer.Option("--table", help="Write the ops as a table: CSV for .csv, else JSON Lines.")
-]
+Format = Annotated[str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")]
 Tolerance = Annotated[
     float | None,
-    typer.Option(
-        "--tolerance",
-        metavar="SECONDS",
-        help="Most by which times may be off; by default 0.0001, less for short ops, and what the "
+    value(
+        "SECONDS",
+        "Most by which times may be off; by default 0.0001, less for short ops, and what the "
         "numbers cannot tell apart.",
     ),
-]
-Output = Annotated[
-    str,
-    typer.Option("--output", "-o", metavar="PATH", help="Folder; file with --median or --table."),
 ]
 
 
 def convert_trace_command(
-    files: Files,
-    output: Output,
+    files: Annotated[list[str], argument("FILES", "Files of one run, or folders of them.")],
+    output: Annotated[
+        str, value("PATH", "Folder; file with --median or --table.", "--output", "-o")
+    ],
     format: Format = "auto",
-    median: Median = False,
-    table: Table = False,
+    median: Annotated[
+        bool, flag("Write one instance: medians by stage and kind of op.", "--median")
+    ] = False,
+    table: Annotated[
+        bool, flag("Write the ops as a table: CSV for .csv, else JSON Lines.", "--table")
+    ] = False,
     tolerance: Tolerance = None,
 ) -> None:
     """Convert a recorded run to instances with the recorded durations.
@@ -65,7 +56,7 @@ def convert_trace_command(
     """
     if median and table:
         raise InputError("expected either --median or --table", field="--table")
-    allowed = nanoseconds(tolerance)
+    allowed = _nanoseconds(tolerance)
     is_file = median or table
     sources = files_of([Path(file) for file in files])
     if is_file:
@@ -74,21 +65,24 @@ def convert_trace_command(
         _check_folder(Path(output))
     trace = read_trace([Path(file) for file in files], format, tolerance=allowed)
     if is_file:
-        text = _table_text(trace, output) if table else _median_text(trace, output)
+        suffix = Path(output).suffix.lower()
+        text = write_table(trace, suffix) if table else _median_text(trace, output)
         write_text(output, text)
     else:
         trace = _write_steps(trace, Path(output), allowed)
-    _tell(trace)
+    _warn(trace)
+    shares = trace.notes.unexplained
+    if shares:
+        text = ", ".join(f"{rank} {100 * share:.1f} %" for rank, share in shares.items())
+        say(f"note: time that no op explains: {text}")
 
 
-def nanoseconds(tolerance: float | None) -> int | None:
-    """Return a tolerance in nanoseconds; None stays.
+def _warn(trace: Trace) -> None:
+    for warning in (*trace.notes.warnings, *unusual_steps(trace)):
+        say(f"warning: {warning}")
 
-    Raises
-    ------
-    InputError
-        It is no number of seconds up to an hour.
-    """
+
+def _nanoseconds(tolerance: float | None) -> int | None:
     if tolerance is None:
         return None
     if not 0 <= tolerance <= 3600:
@@ -110,19 +104,17 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _table_text(trace: Trace, output: str) -> str:
-    return write_table(trace, Path(output).suffix.lower())
-
-
 def _median_text(trace: Trace, output: str) -> str:
     fits = fit(trace)
-    _tell_fits(fits)
+    for warning in fits.warnings:
+        say(f"note: {warning}")
+    jitter = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items())
+    say(f"note: jitter (coefficient of variation): {jitter}")
     name = "trace" if output == "-" else Path(output).stem
     return instance_text(median_instance(trace, fits, name))
 
 
 def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
-    """Write two files for each replica-step; return the steps that are possible."""
     trace, steps = kept_steps(trace, lambda part: recorded_step(part, tolerance))
     try:
         folder.mkdir(exist_ok=True)
@@ -146,17 +138,51 @@ def _tell_moves(trace: Trace, steps: list[RecordedStep]) -> None:
         )
 
 
-def _tell(trace: Trace) -> None:
-    for warning in (*trace.notes.warnings, *unusual_steps(trace)):
-        say(f"warning: {warning}")
-    shares = trace.notes.unexplained
-    if shares:
-        text = ", ".join(f"{rank} {100 * share:.1f} %" for rank, share in shares.items())
-        say(f"note: time that no op explains: {text}")
+def diagnose_command(
+    files: Annotated[list[str], argument("TRACE", "Files of one run, or folders of them.")],
+    time_limit: Annotated[
+        float, opt.time_limit("Wall seconds in all, shared by the steps.")
+    ] = TIME_LIMIT,
+    format: Format = "auto",
+    tolerance: Tolerance = None,
+    capacity: Annotated[
+        str | None,
+        value(
+            "N[,N...]",
+            "Activations that devices have room for, one number for all or one for each; "
+            "what the run held by default.",
+        ),
+    ] = None,
+    layers: Annotated[
+        Path | None,
+        value("FILE", "Times of layers and layers of each stage (JSON), to compute another split."),
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Say how far from optimal a recorded run was, and what would help.
+
+    For every step: as recorded, the recorded order replayed, the best order inside each replica
+    and with micro-batches exchanged, both with a proved bound. Then where devices wait, and what
+    changes would save, each computed.
+    """
+    began = time.monotonic()
+    paths = [Path(file) for file in files]
+    room = None if capacity is None else _capacities(capacity)
+    split = None if layers is None else Layers.parse(read_json(layers), str(layers))
+    trace = read_trace(paths, format, tolerance=_nanoseconds(tolerance))
+    _warn(trace)
+    found = diagnose(trace, time_limit, began, capacity=room, layers=split)
+    if as_json:
+        print_json(found.document())
+    else:
+        stdout_console().print(diagnosis_report(found))
 
 
-def _tell_fits(fits: Fits) -> None:
-    for warning in fits.warnings:
-        say(f"note: {warning}")
-    jitter = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items())
-    say(f"note: jitter (coefficient of variation): {jitter}")
+def _capacities(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and len(word) <= 9 and int(word) for word in words):
+        raise InputError(
+            f'expected whole numbers from 1 such as 4 or 4,3,2,1, got "{text[:40]}"',
+            field="--capacity",
+        )
+    return [int(word) for word in words]

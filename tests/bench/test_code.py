@@ -10,7 +10,7 @@ import pytest
 
 from ppsolve.models.bench.file import read_records
 from ppsolve.models.bench.record import BenchRecord
-from ppsolve.solver.bench.code import ChangedCodeError, check_code, code_of
+from ppsolve.solver.bench.item import ChangedCodeError, check_code, code_of
 from tests.bench.conftest import Bench
 
 GREEDY = """

@@ -8,8 +8,8 @@ import pytest
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bench.engine import Finished, wall_cap
 from ppsolve.solver.bench.item import BenchItem, History, thinned
+from ppsolve.solver.bench.pool import Finished, wall_cap
 from ppsolve.solver.bench.suite import Shard, distinct
 from ppsolve.solver.render.progress import duration
 from ppsolve.solver.run.progress import Progress

@@ -14,9 +14,8 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bench.engine import Limits
-from ppsolve.solver.bench.local import InlineEngine, LocalEngine
 from ppsolve.solver.bench.machine import group_memory
+from ppsolve.solver.bench.pool import Limits, LocalEngine
 from ppsolve.solver.kernels.compilation import is_compiled
 from ppsolve.solver.optimize.kinds import load_instance
 from tests.paths import ROOT
@@ -82,9 +81,8 @@ def test_dask_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         ppsolve.optimize_many([instance(1)], engine="dask")
 
 
-@pytest.mark.parametrize("engine", [LocalEngine(2), InlineEngine()])
-def test_engines_answer_each_item(engine: LocalEngine | InlineEngine) -> None:
-    found = list(engine.map(operator.inv, [5, None, 7], Limits()))
+def test_the_engine_answers_each_item() -> None:
+    found = list(LocalEngine(2).map(operator.inv, [5, None, 7], Limits()))
     by_index = {one.index: (one.value, one.failure) for one in found}
     assert by_index == {0: (-6, None), 1: (None, "error"), 2: (-8, None)}
     (error,) = (one.error for one in found if one.failure)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ppsolve.models.bench.file import Records
-from ppsolve.models.bench.merge import merged
+from ppsolve.models.bench.file import Records, merged
 from tests.bench.records import record
 
 

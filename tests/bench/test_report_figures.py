@@ -9,10 +9,9 @@ import pytest
 from ppsolve.models.bench.record import BenchRecord
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.bench.report.cases import Method, OutcomeState, Role
-from ppsolve.solver.bench.report.curves import MOST_TIMES
-from ppsolve.solver.bench.report.findings import MOST_NAMED, Sort
+from ppsolve.solver.bench.report.findings import OutlierParams, Sort
 from ppsolve.solver.bench.report.report import FamilyFigures, Report, bench_report
-from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow, Spread
+from ppsolve.solver.bench.report.rows import BoundRow, CurveParams, FamilyRow, MethodRow, Spread
 from tests.bench.results import bounds, crashed, heuristic, peer, proved, results, unproved
 
 
@@ -187,7 +186,7 @@ def test_failures_count_as_unknown_in_the_curve() -> None:
 def test_curves_are_thinned_and_keep_their_ends() -> None:
     moments = [[0.02 + 0.05 * k, 1000 - k, 500] for k in range(190)]
     points = report_of(unproved(anytime=moments)).every.curve.points
-    assert len(points) <= MOST_TIMES
+    assert len(points) <= CurveParams().most_times
     assert (points[0][0], points[-1]) == (pytest.approx(0.02), (10, pytest.approx(0.1)))
     assert list(points) == sorted(points)
 
@@ -230,7 +229,9 @@ def test_the_largest_outliers_are_named_and_all_are_counted() -> None:
     gaps = [0.01] * 60 + [0.1 + 0.01 * k for k in range(12)]
     found = report_of(*with_gaps(*gaps)).outliers
     assert found.count == {Sort.GAP: 12}
-    assert [one.instance for one in found.named] == [f"i{71 - k}" for k in range(MOST_NAMED)]
+    assert [one.instance for one in found.named] == [
+        f"i{71 - k}" for k in range(OutlierParams().most_named)
+    ]
 
 
 def test_runs_that_kept_no_limit_are_named() -> None:

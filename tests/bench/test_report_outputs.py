@@ -330,7 +330,7 @@ class TestPictures:
         assert matplotlib.rcParams.copy() == before
 
     def test_it_is_loaded_only_to_draw(self) -> None:
-        code = "import sys, ppsolve.solver.cli.bench.report; print('matplotlib' in sys.modules)"
+        code = "import sys, ppsolve.solver.cli.bench; print('matplotlib' in sys.modules)"
         run = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )

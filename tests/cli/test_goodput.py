@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.files import GoodputRows, load_params
 from ppsolve.models.goodput.params import GradParams, PerfParams
-from ppsolve.solver.cli.counts import broadcast, parse_counts
+from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.goodput.model import GoodputModel, goodput_table
 

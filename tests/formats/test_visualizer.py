@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.cli import convert as command
+from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.visualizer import convert_visualizer
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 
@@ -163,11 +162,9 @@ def test_yaml_without_pyyaml_says_what_to_do(
 
 
 def test_command_writes_the_file_and_warns(tmp_path: Path) -> None:
-    app = typer.Typer()
-    command.register(app)
     target = tmp_path / "instance.json"
     path = write(tmp_path, {**CONFIG, "forward_times": [4]})
-    result = CliRunner().invoke(app, ["convert", "visualizer", str(path), "-o", str(target)])
+    result = CliRunner().invoke(build(), ["convert", "visualizer", str(path), "-o", str(target)])
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "warning: " in result.stderr

@@ -1,7 +1,8 @@
-"""Cases of a report: an instance, the best value known of it, and what each method made of it."""
+"""Records of a report with the best known values, and the outcome of each method on them."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Role(StrEnum):
 
 
 class OutcomeState(StrEnum):
-    """What a method made of an instance."""
+    """How a method ended on an instance."""
 
     SOLVED = "solved"
     INFEASIBLE = "infeasible"
@@ -49,52 +50,24 @@ class Method:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method made of one instance.
-
-    Parameters
-    ----------
-    method : Method
-        The method.
-    state : OutcomeState
-        Solved: it has a valid schedule, or proved that there is none.
-    value : float, optional
-        Objective of its schedule, in the unit of the instance's objective.
-    bound : float, optional
-        Lower bound that it proved.
-    proved : bool
-        Whether it proved its answer.
-    seconds : float, optional
-        Wall time.
-    reason : str, optional
-        Why it has no schedule.
-    """
+    """The outcome of one method on one instance."""
 
     method: Method
-    state: OutcomeState
-    value: float | None = None
-    bound: float | None = None
-    proved: bool = False
-    seconds: float | None = None
-    reason: str | None = None
+    state: OutcomeState  # solved: it has a valid schedule, or proved that there is none
+    value: float | None = None  # of its schedule, in the unit of the instance's objective
+    bound: float | None = None  # lower bound that it proved
+    proved: bool = False  # whether it proved its answer
+    seconds: float | None = None  # wall time
+    reason: str | None = None  # why it has no schedule
 
 
 @dataclass(frozen=True)
 class ScoredRecord:
-    """A record beside the best value of its instance in all records.
-
-    Parameters
-    ----------
-    record : BenchRecord
-        The record.
-    outcomes : tuple of Outcome
-        Of ours, of peers and of heuristics.
-    best : float, optional
-        Least value that any method reached on the instance.
-    """
+    """A record with the best value that any record has for its instance."""
 
     record: BenchRecord
-    outcomes: tuple[Outcome, ...]
-    best: float | None
+    outcomes: tuple[Outcome, ...]  # of ours, of peers and of heuristics
+    best: float | None  # least value that any method reached
 
     @property
     def family(self) -> str:
@@ -105,6 +78,11 @@ class ScoredRecord:
     def name(self) -> str:
         """The instance's name within its family."""
         return self.record.instance
+
+    @property
+    def label(self) -> str:
+        """Family and name."""
+        return f"{self.family}/{self.name}"
 
     @cached_property
     def bounds(self) -> dict[str, float]:
@@ -143,9 +121,9 @@ def is_equal(one: float, other: float) -> bool:
     Returns
     -------
     bool
-        Equal to `TOLERANCE` of the larger one.
+        Whether they differ by at most `TOLERANCE` of the larger one.
     """
-    return abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
+    return math.isclose(one, other, rel_tol=TOLERANCE)
 
 
 def is_above(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
@@ -166,8 +144,13 @@ def is_above(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
     return one - other > max(tolerance, TOLERANCE) * max(abs(one), abs(other))
 
 
+def written(value: float | None) -> str:
+    """Return a value in digits, or none."""
+    return "none" if value is None else f"{value:,.10g}"
+
+
 def identity(record: BenchRecord) -> Identity:
-    """Return family, name and objective, which stay when another version solves the instance."""
+    """Return family, name and objective, which are the same for all versions."""
     return (record.family, record.instance, record.objective or "")
 
 
@@ -191,12 +174,12 @@ def identities(
 def by_identity(
     records: Sequence[BenchRecord], name: Callable[[BenchRecord], Identity], source: str
 ) -> dict[Identity, BenchRecord]:
-    """Return records by identity.
+    """Return records of one file by identity.
 
     Parameters
     ----------
     records : sequence of BenchRecord
-        Records of one file.
+        The records.
     name : callable
         Returns the identity of a record.
     source : str
@@ -270,7 +253,6 @@ def _ours(record: BenchRecord) -> Outcome:
 
 
 def _of_peer(peer: BenchPeer) -> Outcome:
-    """Return the outcome of a peer; where its status is none of `Status`, it has failed."""
     status = peer.status.upper()
     is_found = status in {Status.OPTIMAL, Status.FEASIBLE} and peer.value is not None
     is_proved = is_found if status == Status.OPTIMAL else status == Status.INFEASIBLE

@@ -14,12 +14,9 @@ from ppsolve.solver.bench.report.cases import (
     by_identity,
     identities,
     is_above,
+    written,
 )
 from ppsolve.solver.bench.report.findings import Contradiction
-
-LEAST_SECONDS = 0.1
-"""Times that differ by less are not judged: a process takes about as long to start. With 0 the
-jitter of millisecond runs would be named, with more the slowing of small instances be missed."""
 
 
 class Change(StrEnum):
@@ -34,80 +31,41 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A change of one instance.
-
-    Parameters
-    ----------
-    change : Change
-        What changed.
-    family, instance : str
-        The instance.
-    before, after : str
-        Both states in words or figures, with units.
-    size : float, optional
-        (after - before) / before; None where there is no such figure.
-    """
+    """A change of one instance."""
 
     change: Change
     family: str
     instance: str
-    before: str
+    before: str  # in words or figures, with units
     after: str
-    size: float | None = None
+    size: float | None = None  # (after - before) / before, if there is such a figure
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two files of results, instance by instance.
+    """Two files of results, instance by instance."""
 
-    Parameters
-    ----------
-    instances : int
-        Instances that are in both.
-    regressions, improvements : tuple of Difference
-        What is worse and better than before.
-    only_before, only_after : tuple of str
-        Instances that one of the files lacks.
-    contradictions : tuple of Contradiction
-        Bounds of one file above values of the other.
-    is_other_machine : bool
-        Some instance was solved on another machine than before, so that times say little.
-    has_other_limit : bool
-        Some instance had another time limit than before.
-    """
-
-    instances: int
+    instances: int  # in both files
     regressions: tuple[Difference, ...]
     improvements: tuple[Difference, ...]
-    only_before: tuple[str, ...]
+    only_before: tuple[str, ...]  # instances that the later file lacks
     only_after: tuple[str, ...]
-    contradictions: tuple[Contradiction, ...]
-    is_other_machine: bool
-    has_other_limit: bool
+    contradictions: tuple[Contradiction, ...]  # bounds of one file above values of the other
+    is_other_machine: bool  # for some instance, so that times say little
+    has_other_limit: bool  # for some instance
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What counts as worse.
+    """What counts as worse."""
 
-    Parameters
-    ----------
-    tolerance : float
-        Share by which a value or bound may be worse.
-    time_ratio : float, optional
-        Times that grew by more than this factor are regressions; None does not judge times.
-    """
-
-    tolerance: float = 0.0
-    time_ratio: float | None = None
+    tolerance: float = 0.0  # share by which a value or bound may be worse
+    time_ratio: float | None = None  # factor by which times may grow; None does not judge them
+    least_seconds: float = 0.1  # smaller differences are jitter: a process starts in that time
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The records of one instance in both files."""
-
-    before: BenchRecord
-    after: BenchRecord
+Pair = tuple[BenchRecord, BenchRecord]
+"""The records of one instance in both files, the earlier one first."""
 
 
 def compare(
@@ -125,7 +83,7 @@ def compare(
     judgement : Judgement
         What counts as worse.
     sources : tuple of str
-        Names of both files, for messages.
+        Names of both files.
 
     Returns
     -------
@@ -138,21 +96,21 @@ def compare(
         An instance is in one file twice, or has another unit in the other file.
     """
     name = identities([before, after])
-    old, new = by_identity(before, name, sources[0]), by_identity(after, name, sources[1])
-    shared = [Pair(old[key], record) for key, record in new.items() if key in old]
+    earlier, later = by_identity(before, name, sources[0]), by_identity(after, name, sources[1])
+    shared = [(earlier[key], record) for key, record in later.items() if key in earlier]
     for pair in shared:
         _refuse_other_units(pair, sources)
-    worse = [found for pair in shared for found in _worse(pair.before, pair.after, judgement)]
-    better = [found for pair in shared for found in _worse(pair.after, pair.before, judgement)]
+    worse = [found for pair in shared for found in _worse(*pair, judgement)]
+    better = [found for old, new in shared for found in _worse(new, old, judgement)]
     return Comparison(
         instances=len(shared),
         regressions=tuple(worse),
         improvements=tuple(_turned(found) for found in better),
-        only_before=tuple(_label(key) for key in old if key not in new),
-        only_after=tuple(_label(key) for key in new if key not in old),
+        only_before=tuple(_label(key) for key in earlier if key not in later),
+        only_after=tuple(_label(key) for key in later if key not in earlier),
         contradictions=tuple(found for pair in shared for found in _contradictions(pair)),
-        is_other_machine=any(pair.before.machine_id != pair.after.machine_id for pair in shared),
-        has_other_limit=any(pair.before.time_limit != pair.after.time_limit for pair in shared),
+        is_other_machine=any(old.machine_id != new.machine_id for old, new in shared),
+        has_other_limit=any(old.time_limit != new.time_limit for old, new in shared),
     )
 
 
@@ -161,7 +119,6 @@ def _label(key: Identity) -> str:
 
 
 def _turned(found: Difference) -> Difference:
-    """Return a change that was looked at from the later file to the earlier one."""
     size = found.size
     if size is not None:
         size = None if size == -1 else -size / (1 + size)
@@ -169,11 +126,11 @@ def _turned(found: Difference) -> Difference:
 
 
 def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
-    if pair.before.time_unit != pair.after.time_unit:
+    old, new = pair
+    if old.time_unit != new.time_unit:
         raise InputError(
-            f'"{pair.after.instance}" of family "{pair.after.family}" is in '
-            f"{pair.after.time_unit}, in {sources[0]} it is in {pair.before.time_unit}: expected "
-            "files about the same instances",
+            f'"{new.instance}" of family "{new.family}" is in {new.time_unit}, in {sources[0]} it '
+            f"is in {old.time_unit}: expected files about the same instances",
             source=sources[1],
             field="time_unit",
         )
@@ -204,21 +161,17 @@ def _difference(
 def _worse_value(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
     if old.value is None:
         return
-    if new.value is None:
-        yield _difference(Change.VALUE, new, _written(old.value), "none")
-    elif is_above(new.value, old.value, judgement.tolerance):
-        size = (new.value - old.value) / old.value if old.value else None
-        yield _difference(Change.VALUE, new, _written(old.value), _written(new.value), size)
+    if new.value is None or is_above(new.value, old.value, judgement.tolerance):
+        size = (new.value - old.value) / old.value if new.value is not None and old.value else None
+        yield _difference(Change.VALUE, new, written(old.value), written(new.value), size)
 
 
 def _worse_bound(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
     if old.bound is None or new.status in PROVED:
         return
-    if new.bound is None:
-        yield _difference(Change.BOUND, new, _written(old.bound), "none")
-    elif is_above(old.bound, new.bound, judgement.tolerance):
-        size = (new.bound - old.bound) / old.bound
-        yield _difference(Change.BOUND, new, _written(old.bound), _written(new.bound), size)
+    if new.bound is None or is_above(old.bound, new.bound, judgement.tolerance):
+        size = None if new.bound is None else (new.bound - old.bound) / old.bound
+        yield _difference(Change.BOUND, new, written(old.bound), written(new.bound), size)
 
 
 def _slower(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
@@ -226,7 +179,7 @@ def _slower(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterato
     if judgement.time_ratio is None or times is None:
         return
     before, after = times
-    if after - before > LEAST_SECONDS and after > judgement.time_ratio * before:
+    if after - before > judgement.least_seconds and after > judgement.time_ratio * before:
         size = (after - before) / before if before else None
         yield _difference(Change.TIME, new, f"{before:.3g} s", f"{after:.3g} s", size)
 
@@ -241,19 +194,15 @@ def _times(old: BenchRecord, new: BenchRecord) -> tuple[float, float] | None:
 
 
 def _contradictions(pair: Pair) -> Iterator[Contradiction]:
-    old, new = pair.before, pair.after
+    old, new = pair
     for one, other, when in ((old, new, "now"), (new, old, "before")):
         if one.bound is None or other.value is None or not is_above(one.bound, other.value):
             continue
-        bound, value = _written(one.bound), _written(other.value)
+        bound, value = written(one.bound), written(other.value)
         text = f"the bound {bound} is above the value {value} found {when}"
         yield Contradiction(new.family, new.instance, text)
 
 
-def _written(value: float) -> str:
-    return f"{value:,.10g}"
-
-
 def _proof(record: BenchRecord) -> str:
-    bound = "no bound" if record.bound is None else f"bound {_written(record.bound)}"
+    bound = "no bound" if record.bound is None else f"bound {written(record.bound)}"
     return f"{record.status.value}, {bound}"

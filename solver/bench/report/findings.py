@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from ppsolve.solver.bench.report.cases import ScoredRecord, is_above
+from ppsolve.solver.bench.report.cases import ScoredRecord, is_above, written
 from ppsolve.solver.interruptible import PATIENCE
 
-FENCE = 1.5
-"""Times the interquartile range above the third quartile (Tukey, Exploratory Data Analysis, 1977):
-figures beyond that are outliers. A smaller factor names more instances."""
 
-FEWEST = 5
-"""Figures of a family below which quartiles say nothing and no outlier is named."""
+@dataclass(frozen=True)
+class OutlierParams:
+    """Outliers are beyond a fence (Tukey, Exploratory Data Analysis, 1977)."""
 
-MOST_NAMED = 10
-"""Outliers of one sort that are named, the largest first; how many there are is always said."""
+    fence: float = 1.5  # interquartile ranges above the third quartile; less names more instances
+    fewest: int = 5  # figures of a family below which quartiles say nothing
+    most_named: int = 10  # outliers of one sort that are named, the largest first
 
 
 class Sort(StrEnum):
@@ -34,25 +33,13 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True)
 class Outlier:
-    """An instance to look at.
-
-    Parameters
-    ----------
-    sort : Sort
-        Why.
-    family, instance : str
-        Which.
-    figure : float, optional
-        Its excess, gap, seconds to the proof, or seconds over the limit.
-    text : str
-        What is odd, in words.
-    """
+    """An instance to look at."""
 
     sort: Sort
     family: str
     instance: str
-    figure: float | None
-    text: str
+    figure: float | None  # its excess, gap, seconds to the proof, or seconds over the limit
+    text: str  # what is odd, in words
 
 
 @dataclass(frozen=True)
@@ -72,19 +59,34 @@ class Contradiction:
     text: str
 
 
-def outliers(families: dict[str, list[ScoredRecord]]) -> Outliers:
-    """Return failures, better values of others, and unusual gaps and times within each family."""
+def outliers(
+    families: dict[str, list[ScoredRecord]], params: OutlierParams = OutlierParams()
+) -> Outliers:
+    """Return failures, better values of others, and unusual gaps and times within each family.
+
+    Parameters
+    ----------
+    families : dict of str to list of ScoredRecord
+        Cases by family.
+    params : OutlierParams
+        What counts as unusual, and how much of it is named.
+
+    Returns
+    -------
+    Outliers
+        The largest of each sort.
+    """
     found: dict[Sort, list[Outlier]] = {sort: [] for sort in Sort}
     for cases in families.values():
-        for outlier in _outliers(cases):
+        for outlier in _outliers(cases, params):
             found[outlier.sort].append(outlier)
     for own in found.values():
         own.sort(key=lambda outlier: (-(outlier.figure or 0.0), outlier.family, outlier.instance))
-    named = [outlier for own in found.values() for outlier in own[:MOST_NAMED]]
+    named = [outlier for own in found.values() for outlier in own[: params.most_named]]
     return Outliers(tuple(named), {sort: len(own) for sort, own in found.items() if own})
 
 
-def _outliers(cases: Sequence[ScoredRecord]) -> Iterator[Outlier]:
+def _outliers(cases: Sequence[ScoredRecord], params: OutlierParams) -> Iterator[Outlier]:
     for case in cases:
         failure = case.record.failure
         if failure is not None:
@@ -92,8 +94,10 @@ def _outliers(cases: Sequence[ScoredRecord]) -> Iterator[Outlier]:
             yield Outlier(Sort.FAILURE, case.family, case.name, None, text)
         elif case.best is not None and not case.is_best(case.outcomes[0]):
             yield _beaten(case)
-    yield from _beyond_fence(Sort.GAP, cases, lambda case: case.record.gap)
-    yield from _beyond_fence(Sort.SLOW, cases, lambda case: case.record.seconds_to_proof)
+    gaps = [(case.record.gap, case) for case in cases]
+    proofs = [(case.record.seconds_to_proof, case) for case in cases]
+    yield from _beyond_fence(Sort.GAP, gaps, params)
+    yield from _beyond_fence(Sort.SLOW, proofs, params)
     yield from _late(cases)
 
 
@@ -109,23 +113,19 @@ def _late(cases: Sequence[ScoredRecord]) -> Iterator[Outlier]:
 def _beaten(case: ScoredRecord) -> Outlier:
     winners = [outcome.method.name for outcome in case.outcomes if case.is_best(outcome)]
     by = ", ".join(winners) or "another run of the instance"
-    text = f"{by} has {case.best:,.10g}, ours is {_written(case.outcomes[0].value)}"
+    text = f"{by} has {case.best:,.10g}, ours is {written(case.outcomes[0].value)}"
     excess = case.excess(case.outcomes[0].value)
     return Outlier(Sort.BEATEN, case.family, case.name, excess, text)
 
 
-def _written(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.10g}"
-
-
 def _beyond_fence(
-    sort: Sort, cases: Sequence[ScoredRecord], measure: Callable[[ScoredRecord], float | None]
+    sort: Sort, figures: Sequence[tuple[float | None, ScoredRecord]], params: OutlierParams
 ) -> Iterator[Outlier]:
-    known = [(figure, case) for case in cases if (figure := measure(case)) is not None]
-    if len(known) < FEWEST:
+    known = [(figure, case) for figure, case in figures if figure is not None]
+    if len(known) < params.fewest:
         return
     low, middle, high = np.quantile([figure for figure, _ in known], [0.25, 0.5, 0.75]).tolist()
-    fence = high + FENCE * (high - low)
+    fence = high + params.fence * (high - low)
     shown = f"{100 * middle:.2f} %" if sort is Sort.GAP else f"{middle:.3g} s"
     for figure, case in known:
         if is_above(figure, fence):

@@ -11,7 +11,6 @@ from ppsolve.models.bench.record import Machine
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.bench.report.cases import ScoredRecord, cases_of
 from ppsolve.solver.bench.report.comparison import Comparison, Judgement, compare
-from ppsolve.solver.bench.report.curves import GapCurve, PerformanceProfile, gap_curve, profiles
 from ppsolve.solver.bench.report.findings import (
     Contradiction,
     Outliers,
@@ -21,34 +20,22 @@ from ppsolve.solver.bench.report.findings import (
 from ppsolve.solver.bench.report.rows import (
     BoundRow,
     FamilyRow,
+    GapCurve,
     MethodRow,
+    PerformanceProfile,
     ReasonRow,
     bound_rows,
     family_row,
+    gap_curve,
     method_rows,
+    profiles,
     reason_rows,
 )
-
-EVERY_FAMILY = "all"
 
 
 @dataclass(frozen=True)
 class FamilyFigures:
-    """Figures over one family, or over all of them.
-
-    Parameters
-    ----------
-    total : FamilyRow
-        Our figures.
-    methods : tuple of MethodRow
-        A row for every method.
-    bounds : tuple of BoundRow
-        A row for every named bound.
-    profiles : tuple of PerformanceProfile
-        One for every method.
-    curve : GapCurve
-        The mean gap over time.
-    """
+    """Figures over one family, or over all of them."""
 
     total: FamilyRow
     methods: tuple[MethodRow, ...]
@@ -59,42 +46,18 @@ class FamilyFigures:
 
 @dataclass(frozen=True)
 class Report:
-    """All figures of a report.
+    """All figures of a report."""
 
-    Parameters
-    ----------
-    source : str
-        Name of the file.
-    baseline : str, optional
-        Name of the earlier file that it is compared with.
-    every : FamilyFigures
-        Figures over all families.
-    families : tuple of FamilyFigures
-        Figures of each family, sorted by name.
-    reasons : tuple of ReasonRow
-        Why methods have no schedule.
-    outliers : Outliers
-        Instances to look at.
-    contradictions : tuple of Contradiction
-        Answers that cannot all be right, of both files.
-    comparison : Comparison, optional
-        What changed since the earlier file.
-    machines : dict of str to Machine
-        Facts of each machine by its identity.
-    time_limits : tuple of float
-        Limits of the runs in seconds, ascending.
-    """
-
-    source: str
-    baseline: str | None
-    every: FamilyFigures
-    families: tuple[FamilyFigures, ...]
-    reasons: tuple[ReasonRow, ...]
+    source: str  # name of the file
+    baseline: str | None  # name of the earlier file that it is compared with
+    every: FamilyFigures  # over all families
+    families: tuple[FamilyFigures, ...]  # sorted by name
+    reasons: tuple[ReasonRow, ...]  # why methods have no schedule
     outliers: Outliers
-    contradictions: tuple[Contradiction, ...]
+    contradictions: tuple[Contradiction, ...]  # of both files
     comparison: Comparison | None
-    machines: dict[str, Machine]
-    time_limits: tuple[float, ...]
+    machines: dict[str, Machine]  # by identity
+    time_limits: tuple[float, ...]  # of the runs, in seconds, ascending
 
     @property
     def has_regressed(self) -> bool:
@@ -153,7 +116,7 @@ def bench_report(
     return Report(
         source=source,
         baseline=None if baseline is None else baseline[1],
-        every=_part(EVERY_FAMILY, cases),
+        every=_part("all", cases),
         families=tuple(_part(name, own) for name, own in families.items()),
         reasons=tuple(reason_rows(cases)),
         outliers=outliers(families),

@@ -1,4 +1,4 @@
-"""Rows of a report: families, methods and bounds, each with its figures over many instances."""
+"""Figures over many instances: rows of families, methods, bounds and reasons, and curves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ppsolve.models.bench.record import BenchRecord
+from ppsolve.models.core.result import Status
 from ppsolve.solver.bench.report.cases import (
     Method,
     Outcome,
@@ -18,10 +20,16 @@ from ppsolve.solver.bench.report.cases import (
     is_equal,
 )
 
-LONGEST_REASON = 120
-"""Characters of a reason that are counted as one; the rest names places inside the instance."""
+WITHIN = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""Excess of the columns of a profile that is written as a table."""
 
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+@dataclass(frozen=True)
+class CurveParams:
+    """Resolution of curves over time."""
+
+    most_times: int = 120  # points of a curve; a picture has room for no more
+    least_time: float = 0.01  # seconds at which curves begin: a run's clock starts earlier
 
 
 @dataclass(frozen=True)
@@ -51,88 +59,44 @@ class Spread:
 
 @dataclass(frozen=True)
 class FamilyRow:
-    """Our figures over one family.
-
-    Parameters
-    ----------
-    family : str
-        Its name.
-    instances, solved, proved, failures : int
-        Records; those with an answer; with a proved one; that have none because the run failed.
-    gap : Spread
-        (value - bound) / value of the records that have both.
-    to_best, to_proof : Spread
-        Seconds until the last improvement, and until the proof where there is one.
-    seconds : float
-        Wall time of all records together.
-    """
+    """Our figures over one family."""
 
     family: str
-    instances: int
-    solved: int
-    proved: int
-    failures: int
-    gap: Spread
-    to_best: Spread
-    to_proof: Spread
-    seconds: float
+    instances: int  # records
+    solved: int  # records with an answer
+    proved: int  # records with a proved answer
+    failures: int  # records without an answer because the run failed
+    gap: Spread  # (value - bound) / value
+    to_best: Spread  # seconds until the last improvement
+    to_proof: Spread  # seconds until the proof
+    seconds: float  # wall time of all records together
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """Figures of one method over one family.
-
-    Parameters
-    ----------
-    method : Method
-        The method.
-    instances : int
-        Records that name the method.
-    solved, proved, infeasible, failed, not_applicable : int
-        Records by what the method made of them; those proved are among those solved.
-    wins : int
-        Records on which no other method has a smaller value.
-    excess : Spread
-        (value - best) / best where it has a value.
-    seconds : Spread
-        Wall time where it was recorded.
-    """
+    """Figures of one method over one family."""
 
     method: Method
-    instances: int
+    instances: int  # records that name the method
     solved: int
-    proved: int
-    wins: int
+    proved: int  # of those solved
+    wins: int  # records on which no other method has a smaller value
     infeasible: int
     failed: int
     not_applicable: int
-    excess: Spread
-    seconds: Spread
+    excess: Spread  # (value - best) / best
+    seconds: Spread  # wall time
 
 
 @dataclass(frozen=True)
 class BoundRow:
-    """Figures of one lower bound over one family.
-
-    Parameters
-    ----------
-    name : str
-        Name of the bound.
-    instances : int
-        Records that have the bound and a best value.
-    strongest : int
-        Records on which no other bound is larger.
-    tight : int
-        Records on which it equals the best value, which is then proved.
-    deviation : Spread
-        (best - bound) / best.
-    """
+    """Figures of one lower bound over one family."""
 
     name: str
-    instances: int
-    strongest: int
-    tight: int
-    deviation: Spread
+    instances: int  # records that have the bound and a best value
+    strongest: int  # records on which no other bound is larger
+    tight: int  # records on which it equals the best value
+    deviation: Spread  # (best - bound) / best
 
 
 @dataclass(frozen=True)
@@ -206,8 +170,8 @@ def _method_row(method: Method, pairs: Sequence[tuple[ScoredRecord, Outcome]]) -
         infeasible=states[OutcomeState.INFEASIBLE],
         failed=states[OutcomeState.FAILED],
         not_applicable=states[OutcomeState.NOT_APPLICABLE],
-        excess=Spread.of((case.excess(outcome.value), _label(case)) for case, outcome in pairs),
-        seconds=Spread.of((outcome.seconds, _label(case)) for case, outcome in pairs),
+        excess=Spread.of((case.excess(outcome.value), case.label) for case, outcome in pairs),
+        seconds=Spread.of((outcome.seconds, case.label) for case, outcome in pairs),
     )
 
 
@@ -228,9 +192,7 @@ def _bound_row(name: str, triples: Sequence[tuple[ScoredRecord, float, float]]) 
         instances=len(triples),
         strongest=sum(is_equal(bound, max(case.bounds.values())) for case, _, bound in triples),
         tight=sum(is_equal(bound, best) for _, best, bound in triples),
-        deviation=Spread.of(
-            (_deviation(best, bound), _label(case)) for case, best, bound in triples
-        ),
+        deviation=Spread.of((_deviation(best, bound), case.label) for case, best, bound in triples),
     )
 
 
@@ -261,10 +223,120 @@ def _reasons(cases: Sequence[ScoredRecord]) -> Iterator[tuple[OutcomeState, str,
 
 
 def _general(reason: str | None) -> str:
-    """Return a reason without the numbers and the places of one instance."""
+    """Return a reason without the numbers and places of one instance."""
     text = (reason or "no reason given").partition(" (")[0]
-    return _NUMBER.sub("#", text)[:LONGEST_REASON]
+    return re.sub(r"\d[\d,]*(?:\.\d+)?", "#", text)[:120]
 
 
-def _label(case: ScoredRecord) -> str:
-    return f"{case.family}/{case.name}"
+@dataclass(frozen=True)
+class PerformanceProfile:
+    """Performance profile of a method (Dolan and Moré, Mathematical Programming 91, 2002).
+
+    Each step is a ratio of its value to the best one, ascending, and the share of all instances on
+    which it is at most that.
+    """
+
+    method: Method
+    steps: tuple[tuple[float, float], ...]
+
+    def share(self, excess: float) -> float:
+        """Return the share of instances whose value is at most `excess` above the best one."""
+        # Ratios are rounded, so 1.1 may be a little more than 1 + 0.1.
+        reached = [share for ratio, share in self.steps if ratio <= 1 + excess + 1e-12]
+        return reached[-1] if reached else 0.0
+
+
+@dataclass(frozen=True)
+class GapCurve:
+    """Mean gap over time of the records of a family.
+
+    Each point is a time in seconds, ascending, and the mean of all records' gaps from then on. A
+    record without value or bound counts as 1, and one that is over keeps its last gap.
+    """
+
+    family: str
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def last(self) -> float:
+        """The mean gap in the end."""
+        return self.points[-1][1]
+
+
+def profiles(cases: Sequence[ScoredRecord]) -> list[PerformanceProfile]:
+    """Return the profile of every method, over all cases that any method solved."""
+    known = [case for case in cases if case.best is not None]
+    ratios: dict[Method, list[float]] = {}
+    for case in known:
+        for outcome in case.outcomes:
+            excess = case.excess(outcome.value)
+            own = ratios.setdefault(outcome.method, [])
+            if excess is not None:
+                own.append(1 + excess)
+    return [PerformanceProfile(method, _steps(own, len(known))) for method, own in ratios.items()]
+
+
+def _steps(ratios: Sequence[float], count: int) -> tuple[tuple[float, float], ...]:
+    found, times = np.unique(np.array(ratios), return_counts=True)
+    return tuple(zip(found.tolist(), (np.cumsum(times) / count).tolist(), strict=True))
+
+
+def gap_curve(
+    family: str, cases: Sequence[ScoredRecord], params: CurveParams = CurveParams()
+) -> GapCurve:
+    """Return the mean gap over time of some cases.
+
+    Parameters
+    ----------
+    family : str
+        Name of the curve.
+    cases : sequence of ScoredRecord
+        At least one.
+    params : CurveParams
+        Its resolution.
+
+    Returns
+    -------
+    GapCurve
+        The curve.
+    """
+    falls = [list(_falls(case.record)) for case in cases]
+    times = sorted({max(time, params.least_time) for own in falls for time, _ in own})
+    kept = _thinned(times, params.most_times)
+    total = np.zeros(len(kept))
+    for own in falls:
+        moments = np.array([max(time, params.least_time) for time, _ in own])
+        gaps = np.array([1.0, *(gap for _, gap in own)])
+        total += gaps[np.searchsorted(moments, kept, side="right")]
+    means = total / len(cases)
+    return GapCurve(family, tuple(zip(kept, means.tolist(), strict=True)))
+
+
+def _thinned(times: Sequence[float], most: int) -> list[float]:
+    """Return at most `most` of the times, evenly on a logarithmic axis, with the last one."""
+    if len(times) <= most:
+        return list(times)
+    grid = np.geomspace(times[0], times[-1], most)
+    grid[-1] = times[-1]
+    places = np.unique(np.searchsorted(np.array(times), grid, side="right") - 1)
+    return [times[place] for place in places.tolist()]
+
+
+def _falls(record: BenchRecord) -> Iterator[tuple[float, float]]:
+    """Yield the seconds at which the gap of a record may change, and the gap from then on."""
+    least = 1.0
+    for seconds, value, bound in record.anytime:
+        least = min(least, _gap(value, bound))
+        yield seconds, least
+    is_empty = record.status is Status.INFEASIBLE
+    last = max([record.seconds, *(seconds for seconds, *_ in record.anytime)])
+    yield last, 0.0 if is_empty else min(least, _gap(record.value, record.bound))
+
+
+def _gap(value: float | None, bound: float | None) -> float:
+    """Return (value - bound) / value between 0 and 1, 1 where one of them is not known."""
+    if value is None or bound is None:
+        return 1.0
+    if value == bound:
+        return 0.0
+    return min(max((value - bound) / value, 0.0), 1.0) if value else 1.0

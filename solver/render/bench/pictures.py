@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.cases import Role
-from ppsolve.solver.bench.report.curves import GapCurve, PerformanceProfile
 from ppsolve.solver.bench.report.report import FamilyFigures, Report
+from ppsolve.solver.bench.report.rows import GapCurve, PerformanceProfile
 from ppsolve.solver.render.bench.sections import ANYTIME, PROFILES
 from ppsolve.solver.render.colours import SERIES
 from ppsolve.solver.render.figures import shorten

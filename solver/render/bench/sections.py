@@ -9,10 +9,17 @@ from typing import Any, Generic, TypeVar
 
 from ppsolve.models.bench.record import Machine
 from ppsolve.solver.bench.report.comparison import Comparison, Difference
-from ppsolve.solver.bench.report.curves import WITHIN, PerformanceProfile
 from ppsolve.solver.bench.report.findings import Contradiction, Outlier, Sort
 from ppsolve.solver.bench.report.report import FamilyFigures, Report
-from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow, ReasonRow, Spread
+from ppsolve.solver.bench.report.rows import (
+    WITHIN,
+    BoundRow,
+    FamilyRow,
+    MethodRow,
+    PerformanceProfile,
+    ReasonRow,
+    Spread,
+)
 from ppsolve.solver.render.figures import ABSENT, percent, seconds
 from ppsolve.solver.render.wording import spaced
 

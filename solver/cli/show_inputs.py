@@ -1,4 +1,4 @@
-"""The files that `ppsolve show` is given: instances, results, plans, curves."""
+"""The files that ``ppsolve show`` reads: instances, results, plans, curves."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.curve import Curve
-from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.cli.doubts import question_units
+from ppsolve.solver.cli.inputs import validated, warn_of_units
 from ppsolve.solver.formats.program import winner_in
 from ppsolve.solver.optimize.kinds import (
     CARRIED,
@@ -28,26 +25,12 @@ from ppsolve.solver.optimize.owners import owner_in, refuse_huge_numbers
 
 @dataclass(frozen=True)
 class Given:
-    """What files hold: an instance, the data of a result, or both; or a curve.
-
-    Parameters
-    ----------
-    instance : Instance, optional
-        The instance.
-    instance_source : str
-        How errors name its file.
-    data : object
-        Parsed JSON of a result, a heuristic's entry or a bare schedule.
-    source : str
-        How errors name its file.
-    curve : Curve, optional
-        The curve, with nothing else.
-    """
+    """What files hold: an instance, the data of a result, or both; or a curve alone."""
 
     instance: Instance | None = None
-    instance_source: str = ""
-    data: Any = None
-    source: str = ""
+    instance_source: str = ""  # name of its file in errors
+    data: Any = None  # parsed JSON of a result, a heuristic's entry or a bare schedule
+    source: str = ""  # name of the file of `data` or `curve` in errors
     curve: Curve | None = None
 
     @cached_property
@@ -57,21 +40,12 @@ class Given:
 
     @cached_property
     def document(self) -> ScheduleDocument:
-        """The schedule of a result that is alone.
-
-        Raises
-        ------
-        InputError
-            There is none, or it holds what is no time.
-        """
+        """The schedule of a result that is alone; raises InputError if there is none."""
         written = self.data.get("schedule", self.data)
         if not isinstance(written, dict) or not written.get("ops"):
             raise InputError("there is no schedule in it", source=self.source)
         refuse_huge_numbers(self.data, self.source)
-        try:
-            return ScheduleDocument.model_validate(written)
-        except ValidationError as error:
-            raise explain(error, ScheduleDocument, self.source) from None
+        return validated(ScheduleDocument, written, self.source)
 
     def with_carried(self) -> Given:
         """Return the same with the instance that the result carries, where it stands alone."""
@@ -102,14 +76,11 @@ def read_given(files: list[Path]) -> Given:
 
 
 def _whole(data: Any, source: str) -> Given | None:
-    """Return the content of a plan or a curve, which stand alone; None for other files."""
+    """Return a plan or a curve, which stand alone; None for other files."""
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind == "curve":
         refuse_huge_numbers(data, source)
-        try:
-            return Given(curve=Curve.model_validate(data), source=source)
-        except ValidationError as error:
-            raise explain(error, Curve, source) from None
+        return Given(curve=validated(Curve, data, source), source=source)
     if kind == "plan-result":
         try:
             result, instance, _, _ = winner_in(data)
@@ -120,7 +91,6 @@ def _whole(data: Any, source: str) -> Given | None:
 
 
 def _with(given: Given, data: Any, source: str) -> Given:
-    """Return the content of the files so far with one more."""
     if is_result(data):
         if given.data is not None:
             raise InputError("expected an instance, this is a second result", source=source)
@@ -128,5 +98,5 @@ def _with(given: Given, data: Any, source: str) -> Given:
     if given.instance is not None:
         raise InputError("expected a result (with a schedule) here", source=source)
     instance = parse_instance(data, source)
-    question_units(instance, source)
+    warn_of_units(instance, source)
     return replace(given, instance=instance, instance_source=source)

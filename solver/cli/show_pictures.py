@@ -1,4 +1,4 @@
-"""Files of figures that `ppsolve show` draws."""
+"""Pictures that ``ppsolve show`` writes to files."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_bytes
-from ppsolve.solver.cli.charts import check_outputs
+from ppsolve.solver.cli.inputs import refuse_given
+from ppsolve.solver.cli.options import value
+from ppsolve.solver.cli.output import check_outputs
 from ppsolve.solver.render.drawings import Drawn
 from ppsolve.solver.render.line_chart import figure_bytes, require_matplotlib
 from ppsolve.solver.render.plot import pictures as plot
@@ -23,10 +23,6 @@ from ppsolve.solver.render.plot.sheet import PAPER, SHEET
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PANEL = "Pictures"
-LEAST_INCHES, MOST_INCHES = 2.0, 40.0
-"""Narrower figures have no room for names; wider ones than a poster's are mistakes."""
 
 
 class FigureKind(StrEnum):
@@ -38,57 +34,20 @@ class FigureKind(StrEnum):
     CURVE = "curve"
 
 
-def _file(kind: str) -> Any:
+def picture_file(kind: str) -> Any:
+    """Return the option of the file that a picture of a format goes to."""
     help_text = f"Draw a picture into this {kind.upper()} file instead (needs matplotlib)."
-    return typer.Option(f"--{kind}", metavar="FILE", help=help_text, rich_help_panel=PANEL)
-
-
-Png = Annotated[Path | None, _file("png")]
-Svg = Annotated[Path | None, _file("svg")]
-Pdf = Annotated[Path | None, _file("pdf")]
-Chosen = Annotated[
-    FigureKind | None,
-    typer.Option(
-        "--picture",
-        help="What the picture shows; by default the curve of a curve, the schedule of a result.",
-        rich_help_panel=PANEL,
-        show_default=False,
-    ),
-]
-Title = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help='First line; "" for no lines above.', rich_help_panel=PANEL),
-]
-Inches = Annotated[
-    float | None,
-    typer.Option(
-        metavar="W",
-        help="Width: 7 for a page [gantt, memory], 3.4 for a column [gaps, curve].",
-        rich_help_panel=PANEL,
-    ),
-]
+    return value("FILE", help_text, f"--{kind}")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The pictures that are asked for.
+class WantedPictures:
+    """The pictures that are asked for."""
 
-    Parameters
-    ----------
-    files : dict of str to Path or None
-        Where each format goes: ``png``, ``svg``, ``pdf``.
-    picture : FigureKind, optional
-        What they show.
-    title : str, optional
-        First line.
-    inches : float, optional
-        Width.
-    """
-
-    files: dict[str, Path | None]
-    picture: FigureKind | None
-    title: str | None
-    inches: float | None
+    files: dict[str, Path | None]  # by format: png, svg, pdf
+    picture: FigureKind | None  # what they show
+    title: str | None  # their first line
+    inches: float | None  # their width
 
     @property
     def is_any(self) -> bool:
@@ -96,42 +55,19 @@ class Wanted:
         return any(self.files.values())
 
     def check(self, *inputs: Path) -> None:
-        """Refuse what could not be drawn or written in the end.
-
-        Parameters
-        ----------
-        *inputs : Path
-            Files that were read.
-
-        Raises
-        ------
-        InputError
-            Names the option: matplotlib is missing, a file is not writable or given twice, a
-            width is out of reason, or options of pictures stand without a file.
-        """
+        """Raise InputError, naming the option, if they could not be drawn or written in the end."""
         if not self.is_any:
             given = {"--picture": self.picture, "--title": self.title, "--inches": self.inches}
-            for option, value in given.items():
-                if value is not None:
-                    raise InputError("expected --png, --svg or --pdf FILE beside it", field=option)
+            refuse_given(given, "expected --png, --svg or --pdf FILE beside it")
             return
-        inches = self.inches
-        if inches is not None and not LEAST_INCHES <= inches <= MOST_INCHES:
-            raise InputError(
-                f"expected {LEAST_INCHES:g} to {MOST_INCHES:g}, got {inches:g}", field="--inches"
-            )
+        if self.inches is not None and not 2 <= self.inches <= 40:
+            raise InputError(f"expected 2 to 40, got {self.inches:g}", field="--inches")
         options = {f"--{kind}": path for kind, path in self.files.items()}
         require_matplotlib(next(option for option, path in options.items() if path))
         check_outputs(options, *inputs)
 
     def write(self, draw: Callable[[], Figure]) -> None:
-        """Write every file, each whole or not at all.
-
-        Parameters
-        ----------
-        draw : callable
-            Returns the figure.
-        """
+        """Write every file, each whole or not at all; `draw` returns the figure."""
         # All are drawn before any is written, so that a figure that fails leaves nothing behind.
         made = {path: figure_bytes(draw, kind, PAPER) for kind, path in self.files.items() if path}
         for path, data in made.items():
@@ -139,23 +75,21 @@ class Wanted:
 
 
 def drawer(
-    wanted: Wanted,
+    wanted: WantedPictures,
     curve: Curve | None,
     result: Result | None,
     read: Callable[[], Drawn | None],
 ) -> Callable[[], Figure]:
-    """Return the function that draws the picture asked for.
+    """Return the function that draws the wanted picture.
 
     Parameters
     ----------
-    wanted : Wanted
-        What is asked for.
-    curve : Curve, optional
-        The curve that the file holds.
-    result : Result, optional
-        The result that it holds.
+    wanted : WantedPictures
+        The options.
+    curve, result : Curve and Result, optional
+        What the file holds.
     read : callable
-        Returns the schedule, None where there is only an instance.
+        Returns the schedule; None if there is only an instance.
 
     Returns
     -------
@@ -185,7 +119,6 @@ def drawer(
 
 
 def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
-    """Return the usual picture of a file."""
     if curve is not None:
         return FigureKind.CURVE
     has_gaps = result is not None and result.schedule is None and result.heuristics

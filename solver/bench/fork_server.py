@@ -17,6 +17,7 @@ that runs is killed and the helper ends.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
@@ -25,30 +26,107 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from typing import Any, NoReturn
 
 from ppsolve.models.bench.record import Failure
+from ppsolve.models.documents.errors import InputError, PpsolveError
 
 START, LENGTH, END = struct.Struct("!q"), struct.Struct("!q"), struct.Struct("!qq")
 READY = b"r"
-_DIE_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of Linux's ``prctl``."""
 
-SMALL: dict[str, Any] = {
-    "num_devices": 2,
-    "num_microbatches": 4,
-    "times": {"forward": [[3, 2, 4, 3], [2, 3, 5, 1]], "backward_input": 3, "backward_weight": 2},
-    "memory": {"capacity": 2, "activation": 1},
-}
-"""A pipeline whose solving takes 15 of 22 kernels, in 0.3 s of processor time if all are stored.
-Each of the others costs every process that uses it 3 ms."""
 
-OOM_SCORE = 500
-"""Added to the score by which Linux chooses whom to kill where memory runs out (up to 1000): a
-process that solves goes before the helper and before whoever waits for it."""
+class EngineError(PpsolveError):
+    """An engine cannot run anything: its helper or its cluster does not start."""
+
+
+class ForkServer:
+    """The helper that processes are forked from, started with the first call, and again if killed.
+
+    Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def begin(self) -> socket.socket:
+        """Return the socket of a new process.
+
+        Raises
+        ------
+        EngineError
+            The helper does not start.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            for _ in range(2):
+                try:
+                    socket.send_fds(self._running(), [b"c"], [theirs.fileno()])
+                    return ours
+                except OSError:
+                    self._end()
+        ours.close()
+        raise EngineError("the helper process that starts others ended twice at once")
+
+    def close(self) -> None:
+        """End the helper and all that runs."""
+        with self._lock:
+            self._end()
+
+    def _running(self) -> socket.socket:
+        if self._control is None or self._process is None or self._process.poll() is not None:
+            self._end()
+            self._start()
+        assert self._control is not None
+        return self._control
+
+    def _start(self) -> None:
+        if not hasattr(os, "fork"):
+            raise InputError("processes that are watched need Linux or macOS")
+        ours, theirs = socket.socketpair()
+        code = f"from ppsolve.solver.bench.fork_server import main; main({theirs.fileno()})"
+        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        with theirs:
+            self._control = ours
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+        if ours.recv(len(READY)) != READY:
+            code_of = self._process.wait()
+            raise EngineError(f"the helper process that starts others ended with {code_of}")
+
+    def _end(self) -> None:
+        """Close the socket, upon which the helper kills all that runs and ends."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            try:
+                # What the helper leaves dies with it on Linux; Ctrl-C is answered in a second.
+                self._process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._control = self._process = None
+
+
+@cache
+def shared_fork_server() -> ForkServer:
+    """Return the one helper of this process, which ends with it."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
 
 
 def main(handle: int) -> None:
@@ -64,11 +142,9 @@ def main(handle: int) -> None:
 
 
 def _import_library() -> None:
-    """Import all that an item needs, OR-tools and LLVM too, and look up what is installed."""
-    import ppsolve.solver.bench.item
     import ppsolve.solver.cpsat.exact
     import ppsolve.solver.kernels.native.machine  # noqa: F401
-    from ppsolve.solver.bench.code import code_of
+    from ppsolve.solver.bench.item import code_of
     from ppsolve.solver.optimize.registry import installed
     from ppsolve.solver.run.entries import versions
 
@@ -82,8 +158,8 @@ def _import_library() -> None:
 def _load_kernels() -> None:
     """Load kernels for all processes that are forked; a process that began without ran Python.
 
-    A small pipeline is solved for that, where the cache has kernels. A fork copies one thread only,
-    so all others must have ended.
+    A pipeline whose solving takes 15 of 22 kernels is solved for that, if the cache has kernels. A
+    fork copies one thread only, so all others must have ended.
     """
     from ppsolve.models.pipeline.instance import PipelineInstance
     from ppsolve.solver.kernels.cache import is_warm
@@ -91,7 +167,14 @@ def _load_kernels() -> None:
     from ppsolve.solver.optimize.api import optimize
 
     if expect(PAYING_STEPS) and is_warm():
-        optimize(PipelineInstance.parse(SMALL), time_limit=0.0, workers=1)
+        forward = [[3, 2, 4, 3], [2, 3, 5, 1]]
+        small = {
+            "num_devices": 2,
+            "num_microbatches": 4,
+            "times": {"forward": forward, "backward_input": 3, "backward_weight": 2},
+            "memory": {"capacity": 2, "activation": 1},
+        }
+        optimize(PipelineInstance.parse(small), time_limit=0.0, workers=1)
     for thread in set(threading.enumerate()) - {threading.current_thread()}:
         thread.join()
 
@@ -155,7 +238,6 @@ class _ForkLoop:
             os._exit(0)
 
     def _bury(self) -> None:
-        """Tell how processes ended, and kill what they left behind."""
         with suppress(BlockingIOError):
             while os.read(self._woken, 512):
                 pass
@@ -182,15 +264,16 @@ def _settle(helper: int) -> None:
         os.dup2(nowhere, stream)
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+            # 1 is PR_SET_PDEATHSIG.
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if os.getppid() != helper:
             os._exit(1)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(str(OOM_SCORE))
+            # Up to 1000: where memory runs out, Linux kills this before those that wait for it.
+            file.write("500")
 
 
 def _answer(connection: socket.socket) -> None:
-    """Read the call, make it, and send what it returned or raised."""
     answer = _outcome(connection)
     try:
         data = pickle.dumps(answer)

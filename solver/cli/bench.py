@@ -1,0 +1,366 @@
+"""``ppsolve bench``: many instances solved into one file, its merging and its report."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+from typer.core import TyperGroup
+
+from ppsolve.models.bench.file import BenchFile, Records, merged, read_records, write_records
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import destination
+from ppsolve.models.documents.printable import plain_json
+from ppsolve.solver.bench.collect import collect
+from ppsolve.solver.bench.item import BenchItem, code_of
+from ppsolve.solver.bench.many import set_up
+from ppsolve.solver.bench.pool import Engine, Limits
+from ppsolve.solver.bench.report.comparison import Judgement
+from ppsolve.solver.bench.report.report import Report, bench_report
+from ppsolve.solver.bench.suite import Shard, Suite, distinct
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.generate import instances_of
+from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.options import argument, flag, value
+from ppsolve.solver.cli.output import check_writable, save, stdout_console
+from ppsolve.solver.render.bench.outputs import csv_report, markdown_report, terminal_report
+from ppsolve.solver.render.bench.page import html_report
+from ppsolve.solver.render.bench.pictures import Picture, draw_pictures
+from ppsolve.solver.render.line_chart import has_matplotlib, require_matplotlib
+from ppsolve.solver.render.progress import TallyProgress, tally
+
+
+class EngineName(StrEnum):
+    """Where items are solved."""
+
+    LOCAL = "local"
+    DASK = "dask"
+
+
+class _RunByDefault(TyperGroup):
+    """Takes whatever begins with no subcommand for arguments of ``run``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put ``run`` before arguments that name no subcommand."""
+        helps = ctx.help_option_names
+        if args and args[0] not in self.commands and args[0] not in helps:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+group = typer.Typer(
+    cls=_RunByDefault,
+    no_args_is_help=True,
+    help="""Solve many instances into one file that survives every kill.
+
+    `ppsolve bench PATHS... -o results.jsonl` is short for `ppsolve bench run PATHS... -o ...`;
+    its options are listed by `ppsolve bench run --help`.
+    """,
+)
+
+
+@group.command("run", short_help="Solve instances; `bench PATHS` is short for it.")
+@opt.with_solve_options
+def bench_run_command(
+    options: opt.SolveOptions,
+    output: Annotated[
+        Path,
+        value(
+            "FILE",
+            "JSON lines, one for each item; what is there is not run again.",
+            "--output",
+            "-o",
+        ),
+    ],
+    paths: Annotated[
+        list[str] | None,
+        argument(
+            "PATHS...",
+            "Instances: files, quoted globs, directories; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        list[str] | None,
+        value(
+            "TEXT", "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
+        ),
+    ] = None,
+    recipe_file: Annotated[list[str] | None, value("FILE", "A recipe in each line.")] = None,
+    count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1,
+    shard: Annotated[str | None, value("I/N", "Only this part, divided by key.")] = None,
+    processes: Annotated[int, value("N", "Items side by side.", min=1)] = 1,
+    memory_limit: Annotated[
+        float | None, value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01)
+    ] = None,
+    hard_limit: Annotated[
+        float | None,
+        value("S", "Seconds after which an item is killed [1.05 x time limit + 10].", min=0.01),
+    ] = None,
+    retry_failed: Annotated[
+        bool, flag("Run items again that crashed or exceeded a limit.", "--retry-failed")
+    ] = False,
+    engine: Annotated[EngineName, Option(help="Where items are solved.")] = EngineName.LOCAL,
+    scheduler: Annotated[
+        str | None,
+        value("ADDRESS", "Address of a dask scheduler, or its file [a cluster of this machine]."),
+    ] = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Run every heuristic and the solver on many instances, into one file.
+
+    Each item is solved in a process of its own, and is one line of the file as soon as it is done.
+    The same command goes on where a run was ended. Items side by side share the processors unless
+    --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
+    failed (their lines say how), 2 wrong input, 130 interrupted.
+    """
+    if engine is EngineName.DASK:
+        from ppsolve.solver.bench.cluster import DaskEngine
+
+        chosen: str | Engine = DaskEngine(scheduler, processes=processes)
+    elif scheduler is not None:
+        raise InputError("expected --engine dask with it", field="--scheduler")
+    else:
+        chosen = engine
+    where, keywords, limits = set_up(
+        chosen, options.keywords(), processes, hard_limit, memory_limit
+    )
+    part = Shard() if shard is None else Shard.parse(shard)
+    check_writable(output, *(path for path in paths or []))
+    sources = _items(paths or [], recipe or [], recipe_file or [], count, keywords)
+    items, doubles = distinct(sources)
+    _tell_doubles(doubles)
+    if not items:
+        raise InputError("expected instances: files, directories, or --recipe", field="PATHS")
+    with BenchFile(output) as file:
+        if file.torn:
+            say(f"note: {output}: the last line was not written whole; it is run again")
+        suite = Suite([i for i in items if part.has(i)], file, retry_failed=retry_failed)
+        _tell_others(suite, output)
+        code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
+        count = len(suite.records)
+        word = "item" if count == 1 else "items"
+        typer.echo(f"{output}: {count} {word}: {tally(suite.records)}")
+    raise typer.Exit(code)
+
+
+def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: bool) -> ExitCode:
+    done = len(suite.records)
+    total = done + len(suite.waiting)
+    if done:
+        say(f"{done} of {total} items are in the file already")
+    shown = TallyProgress(sys.stderr, total, done, everything=verbose)
+    try:
+        suite.run(engine, limits, (lambda record: None) if quiet else shown)
+    except KeyboardInterrupt:
+        shown.close()
+        say(f"interrupted; {total - len(suite.records)} of {total} items not done")
+        return ExitCode.INTERRUPTED
+    finally:
+        if not quiet:
+            shown.close()
+    failed = any(record.failure is not None for record in suite.records)
+    return ExitCode.INTERNAL if failed else ExitCode.FOUND
+
+
+def _items(
+    paths: list[str],
+    recipes: list[str],
+    recipe_files: list[str],
+    count: int,
+    keywords: dict[str, Any],
+) -> Iterator[BenchItem]:
+    code = code_of(keywords)
+    for source in collect(paths, say):
+        yield BenchItem(source.instance, source.family, source.path, keywords, code)
+    for name, instance in instances_of(recipes, recipe_files, count):
+        yield BenchItem(instance, name, None, keywords, code)
+
+
+def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
+    for item, same in doubles[:1]:
+        more = f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
+        say(
+            f"note: {item.path or item.instance.name} is the same question as "
+            f"{same.path or same.instance.name}{more}; each is solved once"
+        )
+
+
+def _tell_others(suite: Suite, output: Path) -> None:
+    count = len(suite.others)
+    if count:
+        lines = "line is" if count == 1 else "lines are"
+        say(
+            f"note: {output}: {count} {lines} about these instances with other settings, code or "
+            "version; they stay, and are reported too"
+        )
+
+
+@group.command("merge", short_help="Put several files of results into one.")
+def bench_merge_command(
+    results: Annotated[list[Path], argument("RESULTS...", "Files of results.")],
+    output: Annotated[Path, value("FILE", "File for all of them.", "--output", "-o")],
+    verbose: opt.Verbose = False,
+) -> None:
+    """Put several files of results into one, each item once.
+
+    Where two files have the same item, a result is kept rather than a failure, else the one of
+    the file named first; results that differ are told.
+    """
+    check_writable(output, *results)
+    files = {str(path): read_records(path) for path in results}
+    for name, found in files.items():
+        if found.torn:
+            say(f"note: {name}: the last line was not written whole, left out")
+    records, differences = merged(files)
+    write_records(output, records)
+    for difference in differences:
+        say(f"note: {difference}")
+    count = sum(len(found.records) for found in files.values())
+    typer.echo(f"{output}: {len(records)} items of {count} lines, {len(differences)} differences")
+
+
+@group.command("report", short_help="Tables, curves and regressions of results.")
+def bench_report_command(
+    results: Annotated[Path, argument("RESULTS", "Results of a benchmark.")],
+    baseline: Annotated[
+        Path | None, argument("BASELINE", "Earlier results; what is worse now is named.")
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        value(
+            "FILE",
+            "Write the report here, by its name .md, .csv, .json or .html; may be repeated.",
+            "--output",
+            "-o",
+        ),
+    ] = None,
+    markdown: Annotated[bool, flag("Print Markdown on stdout.", "--markdown")] = False,
+    pictures: Annotated[
+        Path | None, value("FOLDER", "Write the pictures (SVG) into this folder; needs matplotlib.")
+    ] = None,
+    tolerance: Annotated[
+        float,
+        value("SHARE", "Values and bounds may be worse by this share of theirs.", min=0, max=1),
+    ] = 0.0,
+    time_ratio: Annotated[
+        float | None,
+        value(
+            "R",
+            "Times that grew by more than this factor are regressions [times are not judged].",
+            min=1,
+        ),
+    ] = None,
+    as_json: opt.Json = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Report benchmark results: gaps, proofs, heuristics and bounds by family.
+
+    With a second, earlier file every instance that is worse now is named: value, proof, bound,
+    failure, and time where --time-ratio judges it. Exit code 7 if there is one, 5 if a bound is
+    above a value, in one file or between the two.
+    """
+    outputs = list(output or ())
+    inputs = [results] if baseline is None else [results, baseline]
+    _check_outputs(outputs, pictures, inputs, markdown=markdown, as_json=as_json)
+    earlier = None if baseline is None else (_read(baseline), str(baseline))
+    found = bench_report(_read(results), str(results), earlier, Judgement(tolerance, time_ratio))
+    _write(found, outputs, pictures)
+    _print(found, markdown=markdown, as_json=as_json, verbose=verbose)
+    if found.contradictions:
+        raise typer.Exit(ExitCode.CHECK_FAILED)
+    if found.has_regressed:
+        raise typer.Exit(ExitCode.REGRESSED)
+
+
+def _read(path: Path) -> Records:
+    records = read_records(path)
+    if records.torn:
+        say(f"note: {path}: the last line is torn, left out")
+    return records
+
+
+def _check_outputs(
+    outputs: list[Path],
+    folder: Path | None,
+    inputs: list[Path],
+    *,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    if markdown and as_json:
+        raise InputError("expected either --markdown or --json", field="--markdown")
+    taken: set[Path] = set()
+    for path in outputs:
+        if path.suffix.lower() not in {".md", ".csv", ".json", ".html"}:
+            message = "expected a file name ending in .md, .csv, .json or .html"
+            raise InputError(message, source=str(path), field="--output")
+        check_writable(path, *inputs)
+        target = destination(path).absolute()
+        if target in taken:
+            raise InputError("it is given twice", source=str(path), field="--output")
+        taken.add(target)
+    if folder is not None:
+        require_matplotlib("--pictures")
+        if folder.exists() and not folder.is_dir():
+            raise InputError(
+                "expected a folder, this is a file", source=str(folder), field="--pictures"
+            )
+
+
+def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
+    kinds = [path.suffix.lower() for path in outputs]
+    is_drawn = folder is not None or ".html" in kinds
+    drawn = list(draw_pictures(report)) if is_drawn and has_matplotlib() else None
+    if is_drawn and drawn is None:
+        say("warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'")
+    if folder is not None:
+        _write_pictures(folder, drawn or [])
+    for path, kind in zip(outputs, kinds, strict=True):
+        save(path, _text(report, kind, drawn))
+
+
+def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
+    if kind == ".html":
+        by_name = None if drawn is None else {picture.name: picture for picture in drawn}
+        return html_report(report, by_name)
+    if kind == ".csv":
+        return csv_report(report)
+    return _json(report) if kind == ".json" else markdown_report(report)
+
+
+def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot be made: {error.strerror}", source=str(folder), field="--pictures"
+        ) from None
+    taken: set[str] = set()
+    for picture in drawn:
+        name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80] or "picture"
+        while name.lower() in taken:
+            name += "-"
+        taken.add(name.lower())
+        save(folder / f"{name}.svg", picture.svg)
+
+
+def _print(report: Report, *, markdown: bool, as_json: bool, verbose: bool) -> None:
+    if as_json:
+        typer.echo(_json(report), nl=False)
+    elif markdown:
+        typer.echo(markdown_report(report), nl=False)
+    else:
+        stdout_console().print(terminal_report(report, verbose=verbose))
+
+
+def _json(report: Report) -> str:
+    return plain_json(json.dumps(report.document(), indent=1)) + "\n"

@@ -1,1 +1,0 @@
-"""``ppsolve bench`` and its subcommands."""

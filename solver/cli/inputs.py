@@ -1,0 +1,214 @@
+"""Reading of inputs that several commands share: pipelines, data orders, lists of numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from ppsolve.models.documents.base import explain
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.instances import Instance
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.options import value
+from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
+from ppsolve.solver.optimize.kinds import kind_of, load_instance
+from ppsolve.solver.pipeline.published import has_unequal_microbatches
+from ppsolve.solver.render.wording import rounding_note
+
+MOST_NUMBERS = 100_000
+"""Longer lists of numbers are refused: they would fill the memory."""
+
+Document = TypeVar("Document", bound=BaseModel)
+
+FedOrder = Annotated[
+    Path | None,
+    value(
+        "FILE",
+        "Which micro-batch stands at each index of a .csv, as export wrote it (JSON).",
+        DATA_ORDER,
+    ),
+]
+
+
+def validated(model: type[Document], data: Any, source: str) -> Document:
+    """Validate parsed JSON.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        The model.
+    data : object
+        Parsed JSON.
+    source : str
+        Name of its file.
+
+    Returns
+    -------
+    BaseModel
+        The document.
+
+    Raises
+    ------
+    InputError
+        Names the file and the first wrong field.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+
+
+def load_pipeline(path: Path, other: str | Path = "") -> PipelineInstance:
+    """Read an instance file that must be a pipeline.
+
+    Parameters
+    ----------
+    path : Path
+        The file; ``-`` is standard input.
+    other : str or Path
+        Another file that the command reads.
+
+    Returns
+    -------
+    PipelineInstance
+        The pipeline.
+
+    Raises
+    ------
+    InputError
+        As in `load_instance`, or both files are standard input.
+    """
+    if str(path) == str(other) == "-":
+        raise InputError("only one of the two files can be standard input")
+    instance = load_instance(path)
+    if instance.kind != "pipeline":
+        raise InputError(
+            f'expected "pipeline", got "{instance.kind}"', source=source_name(path), field="kind"
+        )
+    return cast("PipelineInstance", instance)
+
+
+def data_order(path: Path | None, pipeline: PipelineInstance) -> DataOrder | None:
+    """Read the data order of a runtime's file; without one, note how its indices are read.
+
+    Parameters
+    ----------
+    path : Path or None
+        File of the data order.
+    pipeline : PipelineInstance
+        The pipeline of the runtime's file.
+
+    Returns
+    -------
+    tuple of int or None
+        The micro-batch at each index; None without a file.
+    """
+    if path is not None:
+        return read_data_order(path, pipeline)
+    if pipeline.replicas is None and has_unequal_microbatches(pipeline):
+        say(
+            "note: micro-batches differ, and index i of the file is taken for micro-batch i; "
+            f"{DATA_ORDER} FILE says which it is"
+        )
+    return None
+
+
+def warn_of_units(instance: Instance, source: str) -> None:
+    """Warn on stderr of figures whose unit looks wrong.
+
+    Parameters
+    ----------
+    instance : Instance
+        The instance.
+    source : str
+        Name of its file.
+    """
+    for line in kind_of(instance).doubts(instance):
+        say(f"warning: {source}: {line}")
+
+
+def note_rounding(error: float | None, unit: str) -> None:
+    """Say on stderr that times are rounded to ticks, if any are.
+
+    Parameters
+    ----------
+    error : float or None
+        Most by which rounding makes the optimum longer.
+    unit : str
+        Its unit.
+    """
+    note = rounding_note(error, unit)
+    if note is not None:
+        say(f"note: {note}")
+
+
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Raise InputError for the first option that was given.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        Values by option; None, False and [] were not given.
+    why : str
+        The message.
+    """
+    for option, given in options.items():
+        if given is not None and given is not False and given != []:
+            raise InputError(why, field=option)
+
+
+def parse_counts(text: str, option: str) -> list[int]:
+    """Return the whole numbers that an option lists, as in ``1,2,4-8`` or ``1..8``.
+
+    Parameters
+    ----------
+    text : str
+        Numbers and ascending ranges with commas between.
+    option : str
+        Name of the option in errors.
+
+    Returns
+    -------
+    list of int
+        At most `MOST_NUMBERS`.
+
+    Raises
+    ------
+    InputError
+        Something else than numbers and ascending ranges, or too many of them.
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", part.strip())
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise InputError(
+                f"expected numbers (1,2,4) or ranges (1-8), got {part.strip()[:40]!r}", field=option
+            )
+        first, last = int(found[1]), int(found[2] or found[1])
+        if len(numbers) + last - first >= MOST_NUMBERS:
+            raise InputError(f"expected at most {MOST_NUMBERS:,} numbers", field=option)
+        numbers += range(first, last + 1)
+    return numbers
+
+
+def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
+    """Yield rows of lists of one length; lists of one number go with all rows.
+
+    Raises
+    ------
+    InputError
+        Two lists of more than one number differ in length; names their options.
+    """
+    lengths = {option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{option} has {length}" for option, length in lengths.items())
+        raise InputError(f"expected lists of one length or single numbers: {found}")
+    rows = max(lengths.values(), default=1)
+    columns = (numbers * rows if len(numbers) == 1 else numbers for numbers in lists.values())
+    return zip(*columns, strict=True)
