@@ -9,7 +9,7 @@ import numpy as np
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges, find_cycle
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.kernels.chains import longest_tails, sort_ops
+from ppsolve.solver.kernels.longest_paths import longest_tails, sort_ops
 from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.tables import joined, rows_by
 

@@ -13,10 +13,15 @@ import numpy as np
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.kernels.gaps import NEVER, Gaps
-from ppsolve.solver.kernels.ledger import MemoryState
-from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph, ResourceUse, Sources
-from ppsolve.solver.kernels.usage import Usage
+from ppsolve.solver.kernels.memory_state import MemoryState
+from ppsolve.solver.kernels.records import (
+    NEVER,
+    MemoryUse,
+    PrecedenceGraph,
+    ResourceUse,
+    Sources,
+)
+from ppsolve.solver.kernels.serial_sgs import Gaps, Usage
 
 _MAX_UNITS = 2**61
 """Largest amount in whole units; sums of two stay within 64 bits."""

@@ -11,9 +11,14 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
-from ppsolve.solver.kernels.chains import earliest_starts, sort_ops
-from ppsolve.solver.kernels.first_come import Kept, serve_first_come
 from ppsolve.solver.kernels.heaps import empty_heaps
+from ppsolve.solver.kernels.longest_paths import (
+    FirstComeState,
+    FirstComeUse,
+    earliest_starts,
+    serve_first_come,
+    sort_ops,
+)
 from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 from ppsolve.solver.structure.tables import graph_of, resource_use_of
 
@@ -130,29 +135,25 @@ def _follow(graph: PrecedenceGraph, start: IntArray) -> None:
 
 def _serve(problem: Problem, graph: PrecedenceGraph, served: ResourceUse, start: IntArray) -> None:
     """Start ops as soon as precedences and resources that serve first come allow."""
-    count = problem.num_ops
-    serve_first_come(
-        graph,
-        served,
-        _kept_intervals(problem, served),
-        problem.pinned,
+    state = FirstComeState(
         graph.num_predecessors.copy(),
         np.zeros(problem.num_resources, dtype=np.int64),
-        empty_heaps(np.array([count])),
+        empty_heaps(np.array([problem.num_ops])),
         graph.earliest.copy(),
-        start,
     )
+    serve_first_come(graph, _first_come_use(problem, served), state, start)
 
 
-def _kept_intervals(problem: Problem, served: ResourceUse) -> Kept:
-    """Return the intervals that pinned ops keep free on resources that are served first come."""
+def _first_come_use(problem: Problem, served: ResourceUse) -> FirstComeUse:
+    """Return the resources with the intervals that pinned ops keep free."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(served.pointer))
     held = problem.pinned[owner] != FREE
     resource, op = served.resource[held], owner[held]
     order = np.lexsort((problem.pinned[op], resource))
     begin, numbers = problem.pinned[op[order]], np.arange(problem.num_resources + 1)
     pointer = np.searchsorted(resource[order], numbers).astype(np.int64)
-    return Kept(pointer, begin, begin + problem.duration[op[order]])
+    end = begin + problem.duration[op[order]]
+    return FirstComeUse(served, problem.pinned, pointer, begin, end)
 
 
 def short_cycle(network: Network, stuck: set[int]) -> list[int]:
