@@ -69,13 +69,14 @@ class SortKeys(NamedTuple):
 
 @part
 def _precedes(keys: SortKeys, a: int, b: int) -> bool:
-    if keys.first[a] != keys.first[b]:
-        return keys.first[a] < keys.first[b]
-    if keys.second[a] != keys.second[b]:
-        return keys.second[a] < keys.second[b]
-    if keys.third[a] != keys.third[b]:
-        return keys.sign * keys.third[a] < keys.sign * keys.third[b]
-    return a < b
+    one, other = keys.first[a], keys.first[b]
+    if one == other:
+        one, other = keys.second[a], keys.second[b]
+    if one == other:
+        one, other = keys.sign * keys.third[a], keys.sign * keys.third[b]
+    if one == other:
+        one, other = a, b
+    return one < other
 
 
 @part
@@ -126,9 +127,9 @@ def _place(direction: Direction, use: ResourceUse, buffers: PassBuffers) -> None
     """Place all ops in order, each at the first moment that its rules allow; durations to ends."""
     sources, memory, end = direction.sources, direction.memory, buffers.end
     pointer, source, lag = sources.pointer, sources.source, sources.lag
-    gaps, usage = buffers.gaps, buffers.usage
+    gaps, usage, lowest = buffers.gaps, buffers.usage, buffers.lowest
     for op in buffers.order:
-        time, length = buffers.lowest[op], end[op]
+        time, length = lowest[op], end[op]
         for row in range(pointer[op], pointer[op + 1]):
             moment = end[source[row]] + lag[row]
             if moment > time:

@@ -39,7 +39,7 @@ class OrderSearch(NamedTuple):
     rng: Any
 
 
-class Stretch(NamedTuple):
+class StretchMove(NamedTuple):
     """Ops of a block from `first` to `last`, and where they go: both swap, or one passes all."""
 
     first: int
@@ -88,7 +88,7 @@ def _trace(state: OrderState, buffers: OrderBuffers, rng: Any) -> tuple[int, int
 
 
 @part
-def _is_free(state: OrderState, buffers: OrderBuffers, stretch: Stretch) -> bool:
+def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> bool:
     """Return true if no precedence stands against a move of a stretch.
 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
@@ -110,7 +110,7 @@ def _is_free(state: OrderState, buffers: OrderBuffers, stretch: Stretch) -> bool
 
 
 @part
-def _lay_out(buffers: OrderBuffers, stretch: Stretch) -> int:
+def _lay_out(buffers: OrderBuffers, stretch: StretchMove) -> int:
     """Write a stretch in the order of its move into `buffers.line`; return its number of ops."""
     op, other, line, count = stretch.first, stretch.last, buffers.line, 0
     at = buffers.after[op]
@@ -134,7 +134,7 @@ def _lay_out(buffers: OrderBuffers, stretch: Stretch) -> int:
 
 
 @part
-def _estimate(state: OrderState, buffers: OrderBuffers, stretch: Stretch, count: int) -> int:
+def _estimate(state: OrderState, buffers: OrderBuffers, stretch: StretchMove, count: int) -> int:
     """Return the longest path through a moved stretch, or -1 where its pool would overflow.
 
     Heads and tails outside the stretch are taken as they are (Taillard 1994).
@@ -234,7 +234,7 @@ def _put_earlier(
 
 @part
 def _move(
-    state: OrderState, buffers: OrderBuffers, order: Any, stretch: Stretch, count: int
+    state: OrderState, buffers: OrderBuffers, order: Any, stretch: StretchMove, count: int
 ) -> Changed:
     """Make a move; return what has to be timed again."""
     op, other, place = stretch.first, stretch.last, buffers.place
@@ -322,7 +322,7 @@ def _try_stretch(search: OrderSearch, at: int, current: int) -> Changed:
         passed += _draw(rng, min(search.pace.reach, final - first))
     begin = first if _draw(rng, 2) == 0 else final - passed
     kind = _draw(rng, 3)
-    stretch = Stretch(buffers.path[begin], buffers.path[begin + passed], kind != 2, kind != 1)
+    stretch = StretchMove(buffers.path[begin], buffers.path[begin + passed], kind != 2, kind != 1)
     if not _is_free(state, buffers, stretch):
         return Changed(0, 0, 0, 0)
     count = _lay_out(buffers, stretch)

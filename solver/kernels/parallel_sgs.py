@@ -155,15 +155,15 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
     Ops without a resource come before all others: they may make some arrive at this moment.
     """
     best, best_key, best_item, at = -1, NEVER, 0, 0
+    heaps, listed, unlimited = state.heaps, state.listed, state.use.num_resources
     for place in range(state.num_dirty[0]):
-        resource, key, item = state.listed[place], 0, 0
-        if resource == state.use.num_resources:
+        resource, key, item = listed[place], 0, 0
+        if resource == unlimited:
             key = -1
         elif waits:
             key = NEVER
-            if state.heaps.size[resource] > 0:
-                key = first_key(state.heaps, resource)
-                item = first_item(state.heaps, resource)
+            if heaps.size[resource] > 0:
+                key, item = first_key(heaps, resource), first_item(heaps, resource)
         if (
             best < 0
             or key < best_key
@@ -171,7 +171,7 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
         ):
             best, best_key, best_item, at = resource, key, item, place
     state.num_dirty[0] -= 1
-    state.listed[at] = state.listed[state.num_dirty[0]]
+    listed[at] = listed[state.num_dirty[0]]
     state.dirty[best] = 0
     return best
 
@@ -194,9 +194,9 @@ def _worth_waiting(state: DispatchState, now: int, op: int, patience: float) -> 
 @part
 def _is_awaited(state: DispatchState, op: int) -> bool:
     """Return true if an op waits for memory that `op` releases."""
-    memory = state.memory
+    memory, unlimited = state.memory, state.use.num_resources
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
-        if state.first[state.use.num_resources + memory.release_pool[position]] >= 0:
+        if state.first[unlimited + memory.release_pool[position]] >= 0:
             return True
     return False
 
@@ -232,7 +232,7 @@ def _held_up(state: DispatchState, start: Any, now: int, op: int) -> bool:
 
 @part
 def _start(state: DispatchState, now: int, op: int) -> None:
-    use, graph = state.use, state.graph
+    use, graph, ready, missing = state.use, state.graph, state.ready, state.missing
     for position in range(use.pointer[op], use.pointer[op + 1]):
         state.busy[use.resource[position]] = 1
     take(state.pools, state.memory, op)
@@ -240,10 +240,10 @@ def _start(state: DispatchState, now: int, op: int) -> None:
     push(state.heaps, state.events, end, -op - 1)
     for position in range(graph.pointer[op], graph.pointer[op + 1]):
         waiter, moment = graph.successor[position], end + graph.lag[position]
-        if moment > state.ready[waiter]:
-            state.ready[waiter] = moment
-        state.missing[waiter] -= 1
-        if state.missing[waiter] == 0:
+        if moment > ready[waiter]:
+            ready[waiter] = moment
+        missing[waiter] -= 1
+        if missing[waiter] == 0:
             _announce(state, waiter)
 
 
