@@ -55,7 +55,7 @@ from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kernels.state_search import (
     Batch,
     FlowShape,
-    Levels,
+    LevelRange,
     StateSearch,
     search_states,
     state_columns,
@@ -332,7 +332,7 @@ class _Round:
         stride = max(1, STATES_A_CALL // self.width)
         for first in range(0, self.num_ops, stride):
             last = min(first + stride, self.num_ops)
-            levels = Levels(first, last, self.width, upper)
+            levels = LevelRange(first, last, self.width, upper)
             arrays = (self._counts, self._rows, self._origin, self._least_left)
             self.placed += int(search_states(self._search, levels, *arrays))
             if not self._counts[last]:

@@ -29,7 +29,7 @@ class OrderSearchParams(NamedTuple):
     target: int  # makespan in ticks at which the search ends
 
 
-class OrderSearch(NamedTuple):
+class OrderWalk(NamedTuple):
     """A search under way."""
 
     state: OrderState
@@ -180,56 +180,38 @@ def _relink(state: OrderState, buffers: OrderBuffers, op: int, other: int, count
         buffers.before[following] = previous
 
 
+class DependentOps(NamedTuple):
+    """What each op depends on, forwards or backwards in time."""
+
+    pointer: Any  # int64[n + 1]: rows of source
+    source: Any  # int64[k]
+    neighbour: Any  # int64[n]: the one on its resource, or -1
+
+
 @part
-def _put_later(
-    state: OrderState, buffers: OrderBuffers, order: Any, op: int, begin: int, end: int
+def _regroup(
+    links: DependentOps, buffers: OrderBuffers, order: Any, op: int, begin: int, end: int
 ) -> None:
-    """Put an op and what follows from it behind the rest of a window of the topological order."""
-    place, stale, line, source = buffers.place, buffers.stale, buffers.early, state.source
-    kept, moved = begin, 0
+    """Put an op and what depends on it last in a window of the order, from `begin` to `end`."""
+    place, stale, line, neighbour = buffers.place, buffers.stale, buffers.early, links.neighbour
+    kept, moved, step = begin, 0, 1 if begin < end else -1
     stale[op] = 1
-    for at in range(begin, end + 1):
+    for at in range(begin, end + step, step):
         each = order[at]
-        if stale[each] == 0 and buffers.before[each] >= 0:
-            stale[each] = stale[buffers.before[each]]
-        for row in range(state.into[each], state.into[each + 1]):
-            stale[each] |= stale[source[row]]
+        if stale[each] == 0 and neighbour[each] >= 0:
+            stale[each] = stale[neighbour[each]]
+        for row in range(links.pointer[each], links.pointer[each + 1]):
+            stale[each] |= stale[links.source[row]]
         if stale[each]:
             line[moved] = each
             moved += 1
         else:
             order[kept], place[each] = each, kept
-            kept += 1
+            kept += step
     for at in range(moved):
         each = line[at]
         order[kept], place[each], stale[each] = each, kept, 0
-        kept += 1
-
-
-@part
-def _put_earlier(
-    state: OrderState, buffers: OrderBuffers, order: Any, op: int, begin: int, end: int
-) -> None:
-    """Put an op and what it follows from before the rest of a window of the topological order."""
-    place, stale, line, target = buffers.place, buffers.stale, buffers.early, state.target
-    kept, moved = end, 0
-    stale[op] = 1
-    for at in range(end, begin - 1, -1):
-        each = order[at]
-        if stale[each] == 0 and buffers.after[each] >= 0:
-            stale[each] = stale[buffers.after[each]]
-        for row in range(state.out[each], state.out[each + 1]):
-            stale[each] |= stale[target[row]]
-        if stale[each]:
-            line[moved] = each
-            moved += 1
-        else:
-            order[kept], place[each] = each, kept
-            kept -= 1
-    for at in range(moved):
-        each = line[at]
-        order[kept], place[each], stale[each] = each, kept, 0
-        kept -= 1
+        kept += step
 
 
 @part
@@ -241,9 +223,11 @@ def _move(
     begin, end, previous, after = place[op], place[other], buffers.before[op], buffers.after[other]
     _relink(state, buffers, op, other, count)
     if stretch.is_later:
-        _put_later(state, buffers, order, op, begin, end)
+        leaders = DependentOps(state.into, state.source, buffers.before)
+        _regroup(leaders, buffers, order, op, begin, end)
     if stretch.is_earlier and (count > 2 or not stretch.is_later):
-        _put_earlier(state, buffers, order, other, begin, place[other])
+        followers = DependentOps(state.out, state.target, buffers.after)
+        _regroup(followers, buffers, order, other, place[other], begin)
     for number in range(count):
         moved = buffers.line[number]
         buffers.stale[moved], buffers.dated[moved] = 1, 1
@@ -265,7 +249,7 @@ def _trade(state: OrderState, buffers: OrderBuffers, order: Any, one: int, two: 
 
 
 @part
-def _partners(search: OrderSearch, op: int) -> int:
+def _partners(search: OrderWalk, op: int) -> int:
     """List the vectors with which that of an op is to trade, one after another; return how many.
 
     That is any one, or the next few in the order of the op's resource, which all move up one place.
@@ -286,7 +270,7 @@ def _partners(search: OrderSearch, op: int) -> int:
 
 
 @part
-def _is_taken(search: OrderSearch, current: int, length: int) -> bool:
+def _is_taken(search: OrderWalk, current: int, length: int) -> bool:
     """Return true if orders of this length are taken; -1 stands for orders that are not valid."""
     worse, chance = length - current, search.state.chance
     if length < 0 or worse <= 0:
@@ -295,7 +279,7 @@ def _is_taken(search: OrderSearch, current: int, length: int) -> bool:
 
 
 @part
-def _try_trade(search: OrderSearch, op: int, current: int) -> Changed:
+def _try_trade(search: OrderWalk, op: int, current: int) -> Changed:
     """Let the vector of an op trade with others, in either direction."""
     state, buffers, order = search.state, search.buffers, search.order
     one, count = state.row[op], _partners(search, op)
@@ -311,7 +295,7 @@ def _try_trade(search: OrderSearch, op: int, current: int) -> Changed:
 
 
 @part
-def _try_stretch(search: OrderSearch, at: int, current: int) -> Changed:
+def _try_stretch(search: OrderWalk, at: int, current: int) -> Changed:
     """Move a stretch of the block at a place of the path."""
     state, buffers, rng = search.state, search.buffers, search.rng
     first, final = buffers.first[at], buffers.final[at]
@@ -367,7 +351,7 @@ def search_orders(
     int
         Makespan of the best orders, old or new, in ticks.
     """
-    search = OrderSearch(state, buffers, pace, order, rng)
+    search = OrderWalk(state, buffers, pace, order, rng)
     changed = outdate_all(state, buffers, order)
     known, length, current = pace.known, 0, 0
     for _ in range(pace.steps):

@@ -81,8 +81,8 @@ class StateSearch(NamedTuple):
     head: Any  # int64[n]
 
 
-class Levels(NamedTuple):
-    """Levels that a search goes through; level l has the states of l ops placed."""
+class LevelRange(NamedTuple):
+    """LevelRange that a search goes through; level l has the states of l ops placed."""
 
     first: int
     last: int
@@ -284,7 +284,7 @@ def _is_new(search: StateSearch, row: int) -> bool:
 
 
 @part
-def _select(search: StateSearch, number: int, levels: Levels, least_left: Any) -> int:
+def _select(search: StateSearch, number: int, levels: LevelRange, least_left: Any) -> int:
     """Keep the states of least bound that a level has room for, in order; return how many."""
     columns, made, table, tally = search.columns, search.made, search.table, search.tally
     low, alive, width, buckets = NEVER, 0, columns.width, len(tally)
@@ -331,7 +331,7 @@ def _select(search: StateSearch, number: int, levels: Levels, least_left: Any) -
 
 @part
 def _grow(
-    search: StateSearch, levels: Levels, count: int, rows: Any, least_left: Any
+    search: StateSearch, levels: LevelRange, count: int, rows: Any, least_left: Any
 ) -> tuple[int, int]:
     """Make the states that follow `count` states; return how many stay, and the ops placed."""
     shape, batch, columns, made = search.shape, search.batch, search.columns, search.made
@@ -361,16 +361,16 @@ def _grow(
 
 @Kernel
 def search_states(
-    search: StateSearch, levels: Levels, counts: Any, rows: Any, origin: Any, least_left: Any
+    search: StateSearch, levels: LevelRange, counts: Any, rows: Any, origin: Any, least_left: Any
 ) -> int:
     """Replace the states of the first level by those of the last one, level by level.
 
     Parameters
     ----------
-    search, levels : StateSearch, Levels
+    search, levels : StateSearch, LevelRange
         What is scheduled, room, and how far to go.
     counts : int64[n + 1]
-        Number of states of each level; written. Levels after one without states have none.
+        Number of states of each level; written. LevelRange after one without states have none.
     rows : int64[most states of a level * width]
         States of the first level, see `StateColumns`; become those of the last one.
     origin : int64[(n + 1) * most states of a level]
