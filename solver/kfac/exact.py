@@ -28,7 +28,6 @@ from ppsolve.solver.kfac.component import (
 )
 from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 
 @dataclass(frozen=True)

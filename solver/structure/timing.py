@@ -22,21 +22,9 @@ from ppsolve.solver.kernels.longest_paths import (
 from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 from ppsolve.solver.structure.tables import graph_of, resource_use_of
 
-_CYCLE_SEARCHES = 64
-"""Ops of a cycle from which a shorter one is searched; each search walks the stuck ops once. With
-fewer the reported cycle may be longer, never wrong."""
-
 
 class Network:
-    """A problem and extra precedences as plain Python lists, several times faster to walk.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem, n ops.
-    extra : Edges
-        Precedences beside those of the problem.
-    """
+    """A problem and extra precedences as plain Python lists, several times faster to walk."""
 
     def __init__(self, problem: Problem, *extra: Edges) -> None:
         graph = graph_of(problem, *extra)
@@ -156,7 +144,7 @@ def _first_come_use(problem: Problem, served: ResourceUse) -> FirstComeUse:
     return FirstComeUse(served, problem.pinned, pointer, begin, end)
 
 
-def short_cycle(network: Network, stuck: set[int]) -> list[int]:
+def short_cycle(network: Network, stuck: set[int], searches: int = 64) -> list[int]:
     """Return a short cycle among the ops in `stuck`, each op waiting for the one before it.
 
     Parameters
@@ -165,6 +153,8 @@ def short_cycle(network: Network, stuck: set[int]) -> list[int]:
         The precedences.
     stuck : set of int
         Ops of which each waits for another one of them, so that they contain a cycle.
+    searches : int
+        Ops of a cycle from which a shorter one is searched; with fewer the cycle may be longer.
 
     Returns
     -------
@@ -172,7 +162,7 @@ def short_cycle(network: Network, stuck: set[int]) -> list[int]:
         Op numbers, the smallest first.
     """
     best = _any_cycle(network, stuck)
-    for origin in sorted(best)[:_CYCLE_SEARCHES]:
+    for origin in sorted(best)[:searches]:
         cycle = _shortest_through(network, stuck, origin, len(best))
         if cycle is not None:
             best = cycle

@@ -23,10 +23,10 @@ from ppsolve.solver.kernels.window_bound import (
     refutes,
 )
 from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.structure.units import whole_units
 
 
 def obstacle(problem: Problem) -> str | None:
