@@ -17,7 +17,7 @@ class InFlightPipeline(NamedTuple):
     """A pipeline of S stages on D devices."""
 
     stages: int
-    count: int  # micro-batches
+    microbatches: int
     rows: int  # 3 where backwards are split, else 2 per stage
     patience: int  # a weight gradient waits if idle time <= patience x the delay that it causes
     own_pointer: Any  # int64[D + 1]: rows of own
@@ -45,13 +45,13 @@ def _forward_arrival(
     pipeline: InFlightPipeline, done: Any, start: Any, stage: int, index: int
 ) -> int:
     """Return when the activation for a forward is there."""
-    if index == pipeline.count:
+    if index == pipeline.microbatches:
         return NEVER
     if stage == 0:
         return 0
     if done[stage - 1] <= index:
         return NEVER
-    return start[(stage - 1) * pipeline.count + index] + pipeline.ahead[stage - 1]
+    return start[(stage - 1) * pipeline.microbatches + index] + pipeline.ahead[stage - 1]
 
 
 @part
@@ -66,7 +66,7 @@ def _backward_arrival(
         return 0
     if done[below] <= index:
         return NEVER
-    return start[below * pipeline.count + index] + pipeline.ahead[below]
+    return start[below * pipeline.microbatches + index] + pipeline.ahead[below]
 
 
 @part
@@ -74,7 +74,7 @@ def _backward(
     pipeline: InFlightPipeline, done: Any, start: Any, device: int, now: int
 ) -> tuple[int, int]:
     """Return the row of the oldest backward that can start, -1: none; and when the next one can."""
-    row, index, soon, own = -1, pipeline.count, NEVER, pipeline.own
+    row, index, soon, own = -1, pipeline.microbatches, NEVER, pipeline.own
     for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
         k = done[pipeline.stages + own[place]]
         moment = _backward_arrival(pipeline, done, start, own[place], k)
@@ -128,7 +128,7 @@ def _forward(
 @part
 def _weight(pipeline: InFlightPipeline, done: Any, device: int) -> int:
     """Return the row of the oldest weight gradient that can be made; -1: none."""
-    row, index, stages = -1, pipeline.count, pipeline.stages
+    row, index, stages = -1, pipeline.microbatches, pipeline.stages
     for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
         this = 2 * stages + pipeline.own[place]
         if done[this] < done[this - stages] and done[this] < index:
@@ -171,7 +171,7 @@ def schedule_in_flight(pipeline: InFlightPipeline, state: InFlightState, start: 
     int
         0, or -1 where all devices wait for good.
     """
-    stages, count, rows = pipeline.stages, pipeline.count, pipeline.rows
+    stages, count, rows = pipeline.stages, pipeline.microbatches, pipeline.rows
     wake, idle, done = state.wake, state.idle, state.done
     left = rows * stages * count
     while left > 0:

@@ -73,11 +73,8 @@ def working_room(columns: int, members: int, lanes: int) -> WorkBuffers:
         Zeros.
     """
     size = columns * members
-    table, places = (
-        np.zeros((8, size), dtype=np.int64),
-        np.zeros(size * (lanes + 2), dtype=np.int64),
-    )
-    return WorkBuffers(np.zeros(columns, dtype=np.int64), *table[:4], places, *table[4:])
+    sizes = (columns, *(4 * (size,)), size * (lanes + 2), *(4 * (size,)))
+    return WorkBuffers(*(np.zeros(each, dtype=np.int64) for each in sizes))
 
 
 @part

@@ -220,8 +220,9 @@ def empty_orders(nodes: int, count: int) -> OrderTree:
     OrderTree
         No nodes.
     """
-    tables, spare = (np.zeros(size, dtype=np.int64) for size in ((4, nodes), (3, count)))
-    return OrderTree(*tables, empty_heaps(np.array([nodes])), *spare)
+    parent, member, depth, release = np.zeros((4, nodes), dtype=np.int64)
+    spare = np.zeros((3, count), dtype=np.int64)
+    return OrderTree(parent, member, depth, release, empty_heaps(np.array([nodes])), *spare)
 
 
 @part

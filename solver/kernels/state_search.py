@@ -105,7 +105,7 @@ def state_columns(microbatches: int, resources: int, pools: int) -> StateColumns
     """
     free = 6 + 2 * microbatches
     used = free + resources
-    return StateColumns(*range(7), 6 + microbatches, free, used, used + pools)
+    return StateColumns(0, 1, 2, 3, 4, 5, 6, 6 + microbatches, free, used, used + pools)
 
 
 @part
