@@ -22,10 +22,8 @@ def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    missing : int64[n]
-        Number of precedences into each op; written.
+    graph, missing : PrecedenceGraph, int64[n]
+        Precedences of n ops, and their number into each op; written.
     order : int64[n]
         Becomes the order.
 
@@ -70,10 +68,8 @@ def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    order : int64[n]
-        Ops in topological order.
+    graph, order : PrecedenceGraph, int64[n]
+        Precedences of n ops, and the ops in topological order.
     start : int64[n]
         Earliest starts alone, in ticks; become the earliest starts of all.
     """
@@ -86,10 +82,8 @@ def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    order : int64[n]
-        Ops in topological order.
+    graph, order : PrecedenceGraph, int64[n]
+        Precedences of n ops, and the ops in topological order.
     tail : int64[n]
         Least ticks from each op's start to the end of all; raised.
     """
@@ -128,10 +122,8 @@ def start_within(graph: PrecedenceGraph, groups: Groups, target: int, start: Any
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops, which are numbered in topological order.
-    groups : Groups
-        Ops of each device.
+    graph, groups : PrecedenceGraph, Groups
+        Precedences of n ops, numbered in topological order, and the ops of each device.
     target : int
         Largest span, in ticks.
     start : int64[n]
