@@ -163,10 +163,10 @@ def _load_kernels() -> None:
     """
     from ppsolve.models.pipeline.instance import PipelineInstance
     from ppsolve.solver.kernels.cache import is_warm
-    from ppsolve.solver.kernels.compilation import PAYING_STEPS, expect
+    from ppsolve.solver.kernels.compilation import PARAMS, expect
     from ppsolve.solver.optimize.api import optimize
 
-    if expect(PAYING_STEPS) and is_warm():
+    if expect(PARAMS.paying_steps) and is_warm():
         forward = [[3, 2, 4, 3], [2, 3, 5, 1]]
         small = {
             "num_devices": 2,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.solver.kernels.machine import Jobs, least_end_of_returns
+from ppsolve.solver.kernels.one_machine import Jobs, least_end_of_returns
+from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import PoolOrder
-from ppsolve.solver.structure.units import whole_units
 
 RETURN_MOMENTS = 48
 """Moments at which the returns are counted; any selection of moments gives a valid bound.

@@ -198,23 +198,24 @@ class _Nest:
         last = _last_return(implied, lane, nest) if is_short else None
         self._final = np.zeros(0, dtype=np.int64) if last is None else implied.ops(last)[-1:]
         self._work = working_room(len(self._columns), amounts.members, len(nest))
-        self._thinning = thinning
-        self._step = max(thinning, (amounts.members - 1) // MAX_ACQUIRES, 1)
+        step = max(thinning, (amounts.members - 1) // MAX_ACQUIRES, 1)
         self._room = LaneMemory(
             np.array([other is not lane for other in nest], dtype=np.int64),
             np.array([duration[ops[0]] for ops in acquires], dtype=np.int64),
             np.array([*shortest, 0], dtype=np.int64),
             *amounts.fractions,
-            *amounts.choices(self._step),
+            *amounts.choices(step),
             amounts.returns,
             0 if last is None else implied.way(lane.acquire, last),
+            step,
+            thinning,
         )
 
     def raise_heads(self, heads: IntArray) -> None:
         """Raise heads in place: every `step`-th acquire from the last one, and the last return."""
         columns = np.maximum.accumulate(heads[self._columns], axis=1).ravel()
         raised, final = heads[self._acquires], heads[self._final]
-        raise_acquires(self._room, columns, raised, final, *self._work, self._step, self._thinning)
+        raise_acquires(self._room, columns, raised, final, self._work)
         heads[self._acquires], heads[self._final] = raised, final
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.kernels.machine import Jobs, empty_tree, least_end
+from ppsolve.solver.kernels.one_machine import Jobs, empty_tree, least_end
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.structure.units import whole_units
+from ppsolve.solver.structure.holds import whole_units
 
 MAX_SMALLEST = 2**60
 """Units of the smallest amount up to which the fraction left over is exact: three of them stay

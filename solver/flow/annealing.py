@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.anneal import ODDS, SCALE, AnnealingBuffers, AnnealingParams, anneal
-from ppsolve.solver.kernels.line import Lengths
+from ppsolve.solver.kernels.annealing import (
+    AnnealingBuffers,
+    AnnealingParams,
+    anneal,
+    exponential_quantiles,
+)
+from ppsolve.solver.kernels.topological_order import Lengths
 
-
-def _odds() -> IntArray:
-    """Return quantiles of the exponential distribution, largest first."""
-    shares = ((number + 0.5) / ODDS for number in range(ODDS))
-    return np.array([round(-SCALE * math.log(share)) for share in shares], dtype=np.int64)
-
-
-_ODDS = _odds()
+_ODDS = exponential_quantiles(1024)
 
 
 class Annealer:
@@ -39,7 +35,7 @@ class Annealer:
         size, count = flow.ops.size, flow.num_microbatches
         self.evaluator = evaluator
         self.rng = np.array([1 + (seed * 7919 + 12345) % (2**31 - 2)], dtype=np.int64)
-        lengths = (size + 1,) * 4 + (size, size, 7, flow.num_resources, size, count)
+        lengths = (size + 1,) * 4 + (size, size, flow.num_resources, size, count)
         self.room = AnnealingBuffers(
             evaluator.scratch(),
             evaluator.scratch(),
@@ -88,5 +84,5 @@ class Annealer:
         row = permutation * flow.num_positions
         line = pattern.line.copy()
         plan = AnnealingParams(steps, heat, shifts, target, _ODDS)
-        value = anneal(evaluator.chain, lengths, self.room, plan, self.rng, line, row)
+        value = anneal(lengths, self.room, plan, self.rng, line, row)
         return Timed(value, Pattern(line, flow.resource), row // flow.num_positions)

@@ -17,7 +17,7 @@ from ppsolve.solver.flow.holds import memory_time
 from ppsolve.solver.flow.passing import passing
 from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.compilation import is_compiled
-from ppsolve.solver.kernels.machine import Ends, Jobs, empty_tree, least_end_with_ends
+from ppsolve.solver.kernels.one_machine import Ends, Jobs, empty_tree, least_end_with_ends
 
 MAX_PAIRS = 30
 """Pairs of a first and a last op that are tried per resource; more only raise the bound.

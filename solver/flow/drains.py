@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.flow.paths import Paths
-from ppsolve.solver.kernels.drain import Drain, empty_orders, least_drain
+from ppsolve.solver.kernels.one_machine import Drain, empty_orders, least_drain
 
 FEW_NODES = 1000
 """Nodes of the tree of orders per resource at first; more only raise the bound.

@@ -9,10 +9,11 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.line import (
-    NEVER,
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kernels.topological_order import (
     Chain,
     Lengths,
+    LineOrder,
     LineTimes,
     time_line,
     time_permutations,
@@ -103,6 +104,7 @@ class Evaluator:
                 out=after[:, before],
             )
         return Lengths(
+            self.chain,
             _flat(duration),
             _flat(after),
             _flat(acquire),
@@ -136,14 +138,12 @@ class Evaluator:
             Makespans in ticks; `NEVER` where a pool is overrun.
         """
         value = np.zeros(len(permutations), dtype=np.int64)
+        row = np.zeros(self.flow.num_microbatches, dtype=np.int64)
         time_permutations(
-            self.chain,
             self.lengths if lengths is None else lengths,
-            pattern.line,
-            pattern.before,
+            LineOrder(pattern.line, pattern.before, row),
+            self.scratch(),
             (permutations * self.flow.num_positions).ravel(),
-            np.zeros(self.flow.num_microbatches, dtype=np.int64),
-            *self.scratch(),
             value,
         )
         return value
@@ -186,12 +186,11 @@ class Evaluator:
             Starts in ticks, by micro-batch and position.
         """
         lengths = self.lengths if lengths is None else lengths
-        times, length = self.scratch(), self.flow.num_positions
-        row = timed.permutation * length
-        pattern = timed.pattern
-        time_line(self.chain, lengths, row, pattern.line, pattern.before, NEVER, *times)
+        length, end = self.flow.num_positions, np.zeros(self.flow.ops.size + 1, dtype=np.int64)
+        pattern, row = timed.pattern, timed.permutation * length
+        time_line(lengths, LineOrder(pattern.line, pattern.before, row), self.scratch(), end)
         start = np.empty((len(row), length), dtype=np.int64)
-        start[timed.permutation] = times.end[:-1].reshape(start.shape)
+        start[timed.permutation] = end[:-1].reshape(start.shape)
         start -= lengths.duration.reshape(start.shape)
         return start
 

@@ -7,8 +7,13 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.best_permutation import best_permutation
-from ppsolve.solver.kernels.line import NEVER, Lengths
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kernels.topological_order import (
+    Lengths,
+    LineOrder,
+    SlotSearch,
+    best_permutation,
+)
 
 VISITS = 10_000
 """Slots that are filled at most; compiled code fills 4 to 5 million a second, Python 80,000. Of the
@@ -48,25 +53,13 @@ def best_under(
     count = flow.num_microbatches
     lengths = evaluator.lengths if lengths is None else lengths
     line, until = _by_slots(evaluator, pattern)
-    free, chosen, row = (
-        np.ones(count, np.int64),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-    )
+    free, (chosen, row) = np.ones(count, np.int64), np.zeros((2, count), np.int64)
     best = np.zeros(count + 1, dtype=np.int64)
     filled = best_permutation(
-        evaluator.chain,
         lengths,
-        line,
-        pattern.before,
-        until,
-        _twins(lengths, count),
-        limit,
-        visits,
-        free,
-        chosen,
-        row,
-        *evaluator.scratch(),
+        LineOrder(line, pattern.before, row),
+        evaluator.scratch(),
+        SlotSearch(until, _twins(lengths, count), limit, visits, free, chosen),
         best,
     )
     value = int(best[count])

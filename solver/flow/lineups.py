@@ -15,7 +15,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.patterns import by_first_start
-from ppsolve.solver.kernels.exchange import ReplicaPatterns
+from ppsolve.solver.kernels.microbatch_exchange import ReplicaPatterns
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.kernels.states import FlowShape
+from ppsolve.solver.kernels.state_search import FlowShape
 
 MAX_PHASES = 4_096
 """Most phases: 8 stages with split backwards have 519, 11 have 4,106, which no search exhausts."""

@@ -14,7 +14,7 @@ from ppsolve.solver.flow.annealing import Annealer
 from ppsolve.solver.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.flow.exhaustive import best_under
 from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.kernels.line import NEVER
+from ppsolve.solver.kernels.records import NEVER
 
 DRAWN = 64
 """Random permutations beside those by size that a pattern begins with. A pattern that overruns a

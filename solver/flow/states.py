@@ -51,18 +51,14 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.phases import shape_of
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.states import (
-    BOUND,
-    BUCKETS,
-    FIGURES,
-    HASH,
-    LEFT_OUT,
-    NEVER,
-    PLACED,
-    REACH,
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kernels.state_search import (
     Batch,
     FlowShape,
-    search,
+    LevelRange,
+    StateSearch,
+    search_states,
+    state_columns,
 )
 
 FIRST_WIDTH, WIDENING = 4, 4
@@ -163,7 +159,7 @@ def solve_states(
         bound, last_placed = max(bound, min(levels.least_left, upper)), levels.placed
         placed += last_placed
         width *= WIDENING
-        is_too_wide = width > max_states or width * ROOM * levels.across > MAX_WORDS
+        is_too_wide = width > max_states or width * ROOM * levels.columns.width > MAX_WORDS
         if is_too_wide or placed + WIDENING * last_placed > max_placed:
             break
     if best is None and bound >= upper:
@@ -289,38 +285,32 @@ class _Round:
 
     def __init__(self, shape: FlowShape, batch: Batch, width: int) -> None:
         count, resources, pools = len(batch.twin), len(batch.ranked_pointer) - 1, len(batch.room)
-        self.shape, self.batch, self.width = shape, batch, width
-        self.num_ops = len(batch.duration)
-        self.across = FIGURES + 2 * count + resources + pools
+        self.width, self.num_ops, self.placed = width, len(batch.duration), 0
+        self.columns = state_columns(count, resources, pools)
         levels = self.num_ops + 1
         self._counts = np.zeros(levels, dtype=np.int64)
         self._counts[0] = 1
-        self._rows = np.zeros(width * self.across, dtype=np.int64)
-        self._rows[HASH] = batch.mark.reshape(count, -1)[:, 0].sum()
-        self._parent, self._op = (np.zeros(levels * width, dtype=np.int64) for _ in range(2))
-        self._figures = np.array([NEVER, 0])
+        self._rows = np.zeros(width * self.columns.width, dtype=np.int64)
+        self._rows[self.columns.hash] = batch.mark.reshape(count, -1)[:, 0].sum()
+        self._origin = np.zeros(levels * width, dtype=np.int64)
+        self._least_left = np.array([NEVER])
         room = ROOM * width
-        self._spaces = (
-            np.zeros(room * self.across, dtype=np.int64),
-            self._parent,
-            self._op,
+        self._search = StateSearch(
+            shape,
+            batch,
+            self.columns,
+            np.zeros(room * self.columns.width, dtype=np.int64),
             np.full(2 * room, FREE, dtype=np.int64),
             np.zeros(room, dtype=np.int64),
-            np.zeros(BUCKETS, dtype=np.int64),
+            np.zeros(1024, dtype=np.int64),
             np.zeros(pools, dtype=np.int64),
             np.zeros(self.num_ops, dtype=np.int64),
-            self._figures,
         )
 
     @property
     def least_left(self) -> int:
         """Least bound of the states left out."""
-        return int(self._figures[LEFT_OUT])
-
-    @property
-    def placed(self) -> int:
-        """Ops placed so far."""
-        return int(self._figures[PLACED])
+        return int(self._least_left[0])
 
     def run(self, upper: int, clock: Clock) -> tuple[list[int] | None, int]:
         """Go through all levels; return the best sequence and its makespan, None if there is none.
@@ -342,36 +332,30 @@ class _Round:
         stride = max(1, STATES_A_CALL // self.width)
         for first in range(0, self.num_ops, stride):
             last = min(first + stride, self.num_ops)
-            search(
-                self.shape,
-                self.batch,
-                first,
-                last,
-                self.width,
-                upper,
-                self._counts,
-                self._rows,
-                *self._spaces,
-            )
+            levels = LevelRange(first, last, self.width, upper)
+            arrays = (self._counts, self._rows, self._origin, self._least_left)
+            self.placed += int(search_states(self._search, levels, *arrays))
             if not self._counts[last]:
                 return None, upper
             if clock.is_over and last < self.num_ops:
                 self._leave(last)
                 return None, upper
-        ends = self._states(self.num_ops)[:, REACH]
+        ends = self._states(self.num_ops)[:, self.columns.reach]
         return self._sequence(int(ends.argmin())), int(ends.min())
 
     def _states(self, level: int) -> IntArray:
         number = self._counts[level]
-        return self._rows[: number * self.across].reshape(number, self.across)
+        width = self.columns.width
+        return self._rows[: number * width].reshape(number, width)
 
     def _leave(self, level: int) -> None:
         """Leave out all states of a level."""
-        self._figures[LEFT_OUT] = min(self.least_left, self._states(level)[:, BOUND].min())
+        bounds = self._states(level)[:, self.columns.bound]
+        self._least_left[0] = min(self.least_left, bounds.min())
 
     def _sequence(self, state: int) -> list[int]:
         ops = []
         for level in range(self.num_ops, 0, -1):
-            ops.append(int(self._op[level * self.width + state]))
-            state = int(self._parent[level * self.width + state])
+            state, op = divmod(int(self._origin[level * self.width + state]), self.num_ops)
+            ops.append(op)
         return ops[::-1]

@@ -10,12 +10,14 @@ from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.paths import Paths
-from ppsolve.solver.kernels.exchange import (
+from ppsolve.solver.kernels.microbatch_exchange import (
     Choice,
+    ExchangePace,
     ExchangeSizes,
     ReplicaPatterns,
     exchange,
     time_each,
+    timed_replicas,
 )
 
 
@@ -107,33 +109,28 @@ class Exchange:
         way: int,
         seed: int = 1,
     ) -> None:
-        self.patterns, self.choice, self.sizes = patterns, choice, sizes
-        rows = int(np.diff(patterns.first).max())
-        self._scratch = np.zeros(rows, dtype=np.int64), np.zeros(len(sizes.room), dtype=np.int64)
-        self.count = np.array([len(those) for those in members], dtype=np.int64)
-        self.member = self._placed(members)
-        self.value = np.zeros(len(members), dtype=np.int64)
+        self._problem = timed_replicas(patterns, sizes, choice, len(members))
+        self._way, self._rng = way, np.array([seed], dtype=np.int64)
+        # Each array has two halves: what is, and what was in the best assignment.
+        count, half = len(members), len(members) * choice.width
+        self._members = np.zeros(2 * half, dtype=np.int64)
+        self._counts, self._values = np.zeros((2, 2 * count), dtype=np.int64)
+        self.member, self.best_member = self._members[:half], self._members[half:]
+        self.count, self.best_count = self._counts[:count], self._counts[count:]
+        self.value, self.best_value = self._values[:count], self._values[count:]
+        self.count[:] = self.best_count[:] = [len(those) for those in members]
+        self.member[:] = self.best_member[:] = self._placed(members)
         self._time()
-        self.load = self._loads(members)
-        self.best_member, self.best_count = self.member.copy(), self.count.copy()
-        self.numbers = np.array([seed, self.value.max(), 0, way], dtype=np.int64)
+        self.best_value[:] = self.value
 
     def _placed(self, members: Sequence[Sequence[int]]) -> IntArray:
-        table = np.zeros((len(members), self.choice.width), dtype=np.int64)
+        table = np.zeros((len(members), self._problem.choice.width), dtype=np.int64)
         for row, those in zip(table, members, strict=True):
             row[: len(those)] = those
         return table.ravel()
 
     def _time(self) -> None:
-        time_each(
-            self.patterns,
-            self.sizes,
-            self.choice,
-            self.member,
-            self.count,
-            self.value,
-            *self._scratch,
-        )
+        time_each(self._problem, self.member, self.count, self.value)
 
     def arrange(self, work: IntArray) -> None:
         """Put each replica into the best of a few orders; `work` is that of each micro-batch."""
@@ -145,21 +142,20 @@ class Exchange:
             better = self.value < value
             best[better], value[better] = rows[better], self.value[better]
         rows[:], self.value[:] = best, value
-        self.best_member[:] = self.member
-        self.numbers[1] = value.max()
+        self.best_member[:], self.best_value[:] = self.member, value
 
     def offer(self, members: Sequence[Sequence[int]]) -> None:
         """Go on from an order of the same micro-batches of each replica if it is the best."""
         self.member[:] = self._placed(members)
         self._time()
         if self.value.max() < self.best:
-            self.best_member[:], self.numbers[1] = self.member, self.value.max()
+            self.best_member[:], self.best_value[:] = self.member, self.value
         self.return_to_best()
 
     @property
     def best(self) -> int:
         """Makespan of the slowest replica of the best assignment found, in ticks."""
-        return int(self.numbers[1])
+        return int(self.best_value.max())
 
     @property
     def members(self) -> list[list[int]]:
@@ -171,11 +167,6 @@ class Exchange:
         """Go on from the best assignment found."""
         self.member[:], self.count[:] = self.best_member, self.best_count
         self._time()
-        self.load[:] = self._loads(self.members)
-
-    def _loads(self, members: Sequence[Sequence[int]]) -> IntArray:
-        work = self.sizes.load.reshape(self.sizes.num_microbatches, -1)
-        return np.concatenate([work[list(those)].sum(axis=0) for those in members])
 
     def walk(self, steps: int, target: int, heat: int) -> int:
         """Go on for some steps.
@@ -194,24 +185,9 @@ class Exchange:
         int
             Steps that were left when the target was met.
         """
-        self.numbers[2] = target
-        return int(
-            exchange(
-                self.patterns,
-                self.sizes,
-                self.choice,
-                self.member,
-                self.count,
-                self.load,
-                self.value,
-                self.best_member,
-                self.best_count,
-                self.numbers,
-                *self._scratch,
-                heat,
-                steps,
-            )
-        )
+        pace = ExchangePace(steps, heat, target, self._way)
+        arrays = (self._members, self._counts, self._values, self._rng)
+        return int(exchange(self._problem, pace, *arrays))
 
 
 FIRST_STEPS, WALK_SECONDS = 100, 0.002

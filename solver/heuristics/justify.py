@@ -15,16 +15,14 @@ import numpy as np
 from ppsolve.models.core.metrics import peak_usage
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.kernels.chains import Groups
 from ppsolve.solver.kernels.justify import (
-    COMPLETION,
-    MAKESPAN,
-    SPAN,
     Direction,
     Goal,
-    Scratch,
+    JustificationProblem,
+    PassBuffers,
     justify,
 )
+from ppsolve.solver.kernels.longest_paths import Groups
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
@@ -56,7 +54,7 @@ class Justifier:
     def __init__(self, problem: Problem) -> None:
         edges, memory = index_order(problem), memory_of(problem)
         self.problem = problem
-        self._tables = (
+        self._tables = JustificationProblem(
             Direction(sources_of(problem, edges), memory),
             Direction(sources_of(problem, edges, backwards=True), reversed_memory(memory)),
             resource_use_of(problem),
@@ -66,7 +64,7 @@ class Justifier:
         )
         room = np.zeros((6, problem.num_ops), dtype=np.int64)
         order = np.arange(problem.num_ops)
-        self._scratch = Scratch(gaps_of(problem), usage_of(problem), order, *room)
+        self._buffers = PassBuffers(gaps_of(problem), usage_of(problem), order, *room)
         self._may_overfill = _is_instant(problem)
         self._rng = random.Random(0)
 
@@ -119,7 +117,7 @@ class Justifier:
 
     def _justified(self, schedule: Schedule, floor: IntArray, rounds: int) -> Schedule:
         start = schedule.start.copy()
-        justify(*self._tables, self._scratch, floor, rounds, start)
+        justify(self._tables, self._buffers, floor, rounds, start)
         found = Schedule(self.problem, start)
         return schedule if self._may_overfill and not _keeps_memory(found) else found
 
@@ -131,9 +129,11 @@ def _goal(problem: Problem) -> Goal:
     used = [ops for ops in devices if len(ops)]
     none = np.zeros(0, dtype=np.int64)
     pointer = np.cumsum([0, *(len(ops) for ops in used)])
-    goals = {Objective.DEVICE_SPAN: SPAN, Objective.COMPLETION: COMPLETION}
-    groups = Groups(pointer, np.concatenate([none, *used]))
-    return Goal(goals.get(problem.objective, MAKESPAN), groups, problem.weight)
+    groups, objective = Groups(pointer, np.concatenate([none, *used])), problem.objective
+    is_span, is_completion = (
+        int(objective is each) for each in (Objective.DEVICE_SPAN, Objective.COMPLETION)
+    )
+    return Goal(is_span, is_completion, groups, problem.weight)
 
 
 def _is_instant(problem: Problem) -> bool:

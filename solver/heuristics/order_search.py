@@ -13,16 +13,10 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.heuristics.params import OrderSearchBudget
+from ppsolve.solver.kernels.annealing import exponential_quantiles
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.order_search import (
-    BEST,
-    CHANCE_UNIT,
-    CHANCES,
-    RANDOM,
-    OrderSearchParams,
-    search_orders,
-)
-from ppsolve.solver.kernels.shop import Bench, OrderState
+from ppsolve.solver.kernels.order_search import OrderSearchParams, search_orders
+from ppsolve.solver.kernels.order_state import OrderBuffers, OrderState
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import joined, memory_of, rows_by
@@ -132,10 +126,8 @@ class _OrderSearch:
         self._order: IntArray = np.lexsort((level, known.start)).astype(np.int64)
         self._best = self._order.copy()
         rooms = np.zeros((2, problem.num_resources), dtype=np.int64)
-        todo = np.zeros((1, 4), dtype=np.int64)
-        self._bench = Bench(*rooms, *todo, *np.zeros((15, problem.num_ops), dtype=np.int64))
-        self._numbers = np.zeros(4, dtype=np.int64)
-        self._numbers[RANDOM], self._numbers[BEST] = seed, known.makespan
+        self._buffers = OrderBuffers(*rooms, *np.zeros((15, problem.num_ops), dtype=np.int64))
+        self._rng, self._known = np.array([seed], dtype=np.int64), known.makespan
         self._mean = float(problem.duration.mean())
 
     def anneal(self, clock: Clock, looks: int, left: float) -> int:
@@ -161,15 +153,22 @@ class _OrderSearch:
         expect(BUDGET.levels * looks * size * _OPS_PER_STEP)
         for look in range(BUDGET.levels * looks):
             steps = int(min(size, left - done))
-            if steps == 0 or clock.is_over or self._numbers[BEST] <= self._bound:
+            if steps == 0 or clock.is_over or self._known <= self._bound:
                 break
             fall = (BUDGET.cold / BUDGET.hot) ** (look // looks / (BUDGET.levels - 1))
-            heat = self._mean * BUDGET.hot * fall
-            pace = OrderSearchParams(round(heat), BUDGET.reach, BUDGET.trades, self._bound)
-            order, best, numbers = self._order, self._best, self._numbers
-            search_orders(self._shop, self._bench, pace, steps, order, best, numbers)
+            pace = OrderSearchParams(
+                steps,
+                round(self._mean * BUDGET.hot * fall),
+                BUDGET.reach,
+                BUDGET.passed,
+                BUDGET.trades,
+                self._known,
+                self._bound,
+            )
+            arrays = (self._order, self._best, self._rng)
+            self._known = int(search_orders(self._shop, self._buffers, pace, *arrays))
             done += steps
-            if numbers[BEST] < self.best.makespan:
+            if self._known < self.best.makespan:
                 self.best = self._schedule()
                 self._board.propose(self.best, ORDERS)
         return done
@@ -227,14 +226,8 @@ def _shop(
         after[by_before],
         lag[by_before],
         *traders,
-        _chances(),
+        exponential_quantiles(65_536),
     )
-
-
-def _chances() -> IntArray:
-    """Return the quantiles of the exponential distribution in `CHANCE_UNIT`."""
-    shares = [(number + 0.5) / CHANCES for number in range(CHANCES)]
-    return np.array([round(-CHANCE_UNIT * math.log(share)) for share in shares], dtype=np.int64)
 
 
 def _resources(problem: Problem) -> IntArray:

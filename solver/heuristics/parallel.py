@@ -12,7 +12,7 @@ from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
-from ppsolve.solver.kernels.walk import Ranking, run_walk
+from ppsolve.solver.kernels.parallel_sgs import Ranking, run_parallel_sgs
 from ppsolve.solver.structure.tables import (
     graph_of,
     memory_of,
@@ -41,7 +41,7 @@ class PriorityRule:
     frees_memory : bool
         A filler goes first where an op waits for the memory that it releases.
     reserve, promise : bool
-        See `ppsolve.solver.kernels.ledger`.
+        See `ppsolve.solver.kernels.memory_state`.
     first_come : bool
         Ops outside the compute streams (transfers, collectives) are served first come first served
         instead of by rank.
@@ -95,7 +95,7 @@ def generate_parallel(
     if not rule.promise:
         memory = memory._replace(promises=np.zeros_like(memory.promises))
     state, ranking = memory_state_of(memory), _ranking(problem, rule)
-    start, awaited = run_walk(graph, resource_use_of(problem), memory, state, ranking)
+    start, awaited = run_parallel_sgs(graph, resource_use_of(problem), memory, state, ranking)
     if np.any(start == FREE):
         _explain(problem, edges, start, awaited)
     return Schedule(problem, start)

@@ -28,6 +28,7 @@ class OrderSearchBudget:
     cold: float = 0.02  # temperature at which a round ends
     levels: int = 50  # temperatures of one round: neighbours differ by 5 %
     reach: int = 16  # most ops that are passed in one move
+    passed: int = 4  # most vectors that one passes when it moves in their order
     trades: int = 2  # of 16 steps, those in which micro-batches trade places
     steps: int = 500  # between two looks at the clock
     steps_times_ops: int = 500_000  # the same times the ops, at most

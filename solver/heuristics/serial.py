@@ -8,10 +8,16 @@ from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
-from ppsolve.solver.kernels.gaps import NEVER, Gaps, block, gap_from
 from ppsolve.solver.kernels.heaps import empty_heaps
-from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph
-from ppsolve.solver.kernels.serial import Queue, place_by_rank
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kernels.serial_sgs import (
+    Gaps,
+    SerialProblem,
+    SerialState,
+    block,
+    gap_from,
+    serial_sgs,
+)
 from ppsolve.solver.structure.tables import (
     gaps_of,
     graph_of,
@@ -50,26 +56,23 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     """
     use, memory = resource_use_of(problem), memory_of(problem)
     graph = graph_of(problem, *edges)
-    state = (
+    state = SerialState(
         gaps_of(problem),
         usage_of(problem),
         memory_state_of(memory),
-        _queue(graph, memory, rank),
+        empty_heaps(np.array([problem.num_ops])),
+        graph.earliest.copy(),
+        graph.num_predecessors.copy(),
+        np.full(len(memory.size), FREE, dtype=np.int64),
+        np.zeros(problem.num_ops, dtype=np.int64),
     )
     start = np.full(problem.num_ops, FREE, dtype=np.int64)
-    place_by_rank(graph, use, memory, *state, problem.pinned, start)
+    serial_sgs(SerialProblem(graph, use, memory, rank, problem.pinned), state, start)
     if start.min(initial=0) < FREE:
         pool = -2 - int(start[start < FREE].max())
         op = int(np.flatnonzero(start == -2 - pool)[0])
         raise MemoryDeadlockError(problem.op_name(op), problem.pools[pool].name)
     return Schedule(problem, start)
-
-
-def _queue(graph: PrecedenceGraph, memory: MemoryUse, rank: IntArray) -> Queue:
-    heap, behind = empty_heaps(np.array([len(rank)])), np.zeros(len(rank), dtype=np.int64)
-    first = np.full(len(memory.size), FREE, dtype=np.int64)
-    ready, missing = graph.earliest.copy(), graph.num_predecessors.copy()
-    return Queue(rank, heap, ready, missing, first, behind)
 
 
 class TimeLine:

@@ -8,8 +8,8 @@ from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kernels.chains import Groups, longest_tails, sort_ops, start_within
 from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.longest_paths import Groups, longest_tails, sort_ops, start_within
 from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.dag import order_graph
 from ppsolve.solver.structure.tables import graph_of, renumbered

@@ -8,30 +8,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.kernels.cache import is_stored, is_warm
-from ppsolve.solver.kernels.native.values import NoSourceError
+from ppsolve.solver.kernels.native.body import NoSourceError
 
-PAYING_STEPS = 150_000
-"""Steps of kernels (an op placed, an edge relaxed) from which compiled code pays, cold too.
 
-List rules of a V placement of 24 x 72 (10,368 ops) place 43,000 ops a second by Python and 2.1
-million compiled: so much work takes Python 3.5 s, and compiling for such a run 4.8 s, once on a
-machine. Loading takes 0.1 s, so with a full cache less work would pay as well.
-"""
+@dataclass(frozen=True)
+class CompilationParams:
+    """When compiling a kernel, or looking for one, is worth its time."""
 
-COMPILING_SECONDS = 3.0
-"""Seconds that must be left before a kernel is compiled that no cache holds. The longest take 0.9 s
-of processor time, those of a V placement of 24 x 72 4.8 s in all; what is compiled is kept, so a
-call that has no time for the last of them leaves them to the next one."""
+    paying_steps: int = 150_000  # ops placed or edges relaxed from which it pays, cold too
+    compiling_seconds: float = 3.0  # that must be left; the longest kernel takes 0.9
+    asking_seconds: float = 0.25  # between two looks for what other processes compiled
 
-ASKING_SECONDS = 0.25
-"""Seconds between two looks into the cache for a kernel that another process may have compiled; a
-look takes 0.1 ms."""
+
+PARAMS = CompilationParams()
 
 SWITCH = "PPSOLVE_COMPILE"
 """Environment variable: ``always``, ``never`` and ``checked`` decide instead of the sizes."""
@@ -66,12 +62,7 @@ def is_compiled() -> bool:
 
 @contextmanager
 def answering_within(seconds: float) -> Iterator[None]:
-    """Compile kernels only while there is time for it before an answer is due.
-
-    Parameters
-    ----------
-    seconds : float
-        Seconds from now on; infinite without a limit.
+    """Compile kernels only while there is time for it before an answer is due in some seconds.
 
     Raises
     ------
@@ -89,30 +80,21 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 def is_time_to_compile() -> bool:
     """Return true if kernels that no cache holds may be compiled before the answer is due."""
-    return _asked() in _COMPILED or _state["due"] - time.monotonic() >= COMPILING_SECONDS
+    return _asked() in _COMPILED or _state["due"] - time.monotonic() >= PARAMS.compiling_seconds
 
 
 def expect(steps: float) -> bool:
-    """Announce work, so that compiled code is loaded where that pays.
+    """Announce so many ops to place or edges to relax, so that compiled code is loaded if it pays.
 
-    Answers do not depend on it: compiled or not, a kernel returns the same integers.
-
-    Parameters
-    ----------
-    steps : float
-        Ops placed or edges relaxed that are to come.
-
-    Returns
-    -------
-    bool
-        Whether so much work pays for compiled code.
+    Answers do not depend on it: compiled or not, a kernel returns the same integers. Returns
+    whether so much work pays for compiled code.
 
     Raises
     ------
     InputError
         If the environment asks for a way to run kernels that there is not.
     """
-    if _asked() == "never" or steps < PAYING_STEPS:
+    if _asked() == "never" or steps < PARAMS.paying_steps:
         return False
     if is_time_to_compile() or is_warm():
         _state["compiled"] = True
@@ -130,12 +112,8 @@ class Kernel:
 
     Records (named tuples of int64 arrays) and numbers are read; bare int64 arrays are read and
     written. The function uses numbers, the arrays that it is given, and functions marked with
-    `part`, so both ways take the same steps. It makes no arrays or lists.
-
-    Parameters
-    ----------
-    function : callable
-        The function; returns a number or None.
+    `part`, so both ways take the same steps. It makes no arrays or lists, and returns a number or
+    None.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -168,7 +146,7 @@ class Kernel:
             return True
         if time.monotonic() < self._asked_again:
             return False
-        self._asked_again = time.monotonic() + ASKING_SECONDS
+        self._asked_again = time.monotonic() + PARAMS.asking_seconds
         return is_stored(self.function.__name__)
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:

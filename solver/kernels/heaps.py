@@ -11,20 +11,12 @@ from ppsolve.solver.kernels.compilation import part
 
 
 class Heaps(NamedTuple):
-    """h heaps; heap k is in slots first[k]..first[k] + size[k] - 1, the smallest pair first.
+    """h heaps; heap k is in slots first[k]..first[k] + size[k] - 1, the smallest pair first."""
 
-    Attributes
-    ----------
-    key, item : int64[...]
-        The pairs.
-    first, size : int64[h]
-        First slot and number of pairs of each heap.
-    """
-
-    key: Any
-    item: Any
-    first: Any
-    size: Any
+    key: Any  # int64[...]
+    item: Any  # int64[...]
+    first: Any  # int64[h]
+    size: Any  # int64[h]
 
 
 def empty_heaps(capacity: IntArray) -> Heaps:

@@ -1,123 +1,122 @@
-"""Kernel: walk through time on the devices of a pipeline whose micro-batches are alike.
+"""List scheduling of a pipeline of alike micro-batches on counters instead of a graph.
 
 Tables have one row per kind of op and stage: forwards first, then backwards (of inputs, where they
-are split), then those of weights. Op k of row r is ``start[r * count + k]``; `done` counts the ops
-of each row that are placed, always in the order of their micro-batches.
+are split), then those of weights. Op k of row r is ``start[r * count + k]``; the ops of each row
+are placed in the order of their micro-batches.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.records import NEVER
 
-NEVER = 2**62
-"""A moment that does not come."""
+
+class InFlightPipeline(NamedTuple):
+    """A pipeline of S stages on D devices."""
+
+    stages: int
+    microbatches: int
+    rows: int  # 3 where backwards are split, else 2 per stage
+    patience: int  # a weight gradient waits if idle time <= patience x the delay that it causes
+    own_pointer: Any  # int64[D + 1]: rows of own
+    own: Any  # int64[S]: stages of each device, the last first
+    device: Any  # int64[S]
+    duration: Any  # int64[rows * S]: ticks
+    ahead: Any  # int64[rows * S]: duration plus the lag to the neighbour
+    held: Any  # int64[S]: taken by forwards
+    freed: Any  # int64[rows * S]: given back by all other rows
+    most: Any  # int64[S]: most micro-batches between forward and backward of a stage
+    room: Any  # int64[D]: memory of each device
+
+
+class InFlightState(NamedTuple):
+    """Zeros before any op. Everything is written."""
+
+    done: Any  # int64[rows * S]: ops placed by row
+    used: Any  # int64[D]: memory in use
+    wake: Any  # int64[D]: when a device looks next
+    idle: Any  # int64[D]: when its op ends
 
 
 @part
-def _first_device(devices: int, wake: Any) -> int:
-    """Return the device that looks next; the first of equals."""
-    best = 0
-    for device in range(1, devices):
-        if wake[device] < wake[best]:
-            best = device
-    return best
-
-
-@part
-def _forward_arrival(stage: int, index: int, count: int, done: Any, start: Any, ahead: Any) -> int:
+def _forward_arrival(
+    pipeline: InFlightPipeline, done: Any, start: Any, stage: int, index: int
+) -> int:
     """Return when the activation for a forward is there."""
-    if index == count:
+    if index == pipeline.microbatches:
         return NEVER
     if stage == 0:
         return 0
     if done[stage - 1] <= index:
         return NEVER
-    return start[(stage - 1) * count + index] + ahead[stage - 1]
+    return start[(stage - 1) * pipeline.microbatches + index] + pipeline.ahead[stage - 1]
 
 
 @part
 def _backward_arrival(
-    stage: int, index: int, count: int, stages: int, done: Any, start: Any, ahead: Any
+    pipeline: InFlightPipeline, done: Any, start: Any, stage: int, index: int
 ) -> int:
     """Return when the gradient for a backward is there."""
     if done[stage] <= index:
         return NEVER
-    below = stages + stage + 1
-    if below == 2 * stages:
+    below = pipeline.stages + stage + 1
+    if below == 2 * pipeline.stages:
         return 0
     if done[below] <= index:
         return NEVER
-    return start[below * count + index] + ahead[below]
+    return start[below * pipeline.microbatches + index] + pipeline.ahead[below]
 
 
 @part
 def _backward(
-    now: int,
-    first: int,
-    last: int,
-    count: int,
-    stages: int,
-    own: Any,
-    done: Any,
-    start: Any,
-    ahead: Any,
+    pipeline: InFlightPipeline, done: Any, start: Any, device: int, now: int
 ) -> tuple[int, int]:
     """Return the row of the oldest backward that can start, -1: none; and when the next one can."""
-    row, index, soon = -1, count, NEVER
-    for place in range(first, last):
-        k = done[stages + own[place]]
-        moment = _backward_arrival(own[place], k, count, stages, done, start, ahead)
+    row, index, soon, own = -1, pipeline.microbatches, NEVER, pipeline.own
+    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        k = done[pipeline.stages + own[place]]
+        moment = _backward_arrival(pipeline, done, start, own[place], k)
         if moment > now:
             soon = min(soon, moment)
         elif k < index:
-            row, index = stages + own[place], k
+            row, index = pipeline.stages + own[place], k
     return row, soon
 
 
 @part
-def _missing(first: int, last: int, own: Any, done: Any, held: Any) -> tuple[int, int]:
+def _missing(pipeline: InFlightPipeline, done: Any, device: int) -> tuple[int, int]:
     """Return the oldest micro-batch without all its forwards, and what they still take."""
     oldest, amount = NEVER, 0
-    for place in range(first, last):
-        stage = own[place]
+    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        stage = pipeline.own[place]
         if done[stage] < oldest:
             oldest, amount = done[stage], 0
         if done[stage] == oldest:
-            amount += held[stage]
+            amount += pipeline.held[stage]
     return oldest, amount
 
 
 @part
 def _forward(
-    now: int,
-    first: int,
-    last: int,
-    count: int,
-    stages: int,
-    free: int,
-    own: Any,
-    done: Any,
-    start: Any,
-    ahead: Any,
-    held: Any,
-    most: Any,
+    pipeline: InFlightPipeline, state: InFlightState, start: Any, device: int, now: int
 ) -> tuple[int, int, bool]:
     """Return the row of the last stage whose forward can start, when the next can, who lacks room.
 
     A micro-batch begins only where the oldest one on the device can still be finished: so the
     oldest of all never waits for memory, and nothing ever waits for good.
     """
-    row, soon, is_full = -1, NEVER, False
-    oldest, amount = _missing(first, last, own, done, held)
-    for place in range(first, last):
-        stage = own[place]
+    row, soon, is_full, done = -1, NEVER, False, state.done
+    free = pipeline.room[device] - state.used[device]
+    oldest, amount = _missing(pipeline, done, device)
+    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        stage = pipeline.own[place]
         k = done[stage]
-        moment = _forward_arrival(stage, k, count, done, start, ahead)
-        if moment == NEVER or k - done[stages + stage] >= most[stage]:
+        moment = _forward_arrival(pipeline, done, start, stage, k)
+        if moment == NEVER or k - done[pipeline.stages + stage] >= pipeline.most[stage]:
             continue
-        if free < amount + (0 if k == oldest else held[stage]):
+        if free < amount + (0 if k == oldest else pipeline.held[stage]):
             is_full = is_full or moment <= now
         elif moment > now:
             soon = min(soon, moment)
@@ -127,63 +126,63 @@ def _forward(
 
 
 @part
-def _weight(first: int, last: int, count: int, stages: int, own: Any, done: Any) -> int:
+def _weight(pipeline: InFlightPipeline, done: Any, device: int) -> int:
     """Return the row of the oldest weight gradient that can be made; -1: none."""
-    row, index = -1, count
-    for place in range(first, last):
-        this = 2 * stages + own[place]
+    row, index, stages = -1, pipeline.microbatches, pipeline.stages
+    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        this = 2 * stages + pipeline.own[place]
         if done[this] < done[this - stages] and done[this] < index:
             row, index = this, done[this]
     return row
 
 
-def _walk(
-    shape: Any,
-    own: Any,
-    device: Any,
-    duration: Any,
-    ahead: Any,
-    held: Any,
-    freed: Any,
-    most: Any,
-    room: Any,
-    done: Any,
-    used: Any,
-    wake: Any,
-    idle: Any,
-    start: Any,
-) -> int:
-    """Place every op; return 0, or -1 where all devices wait for good.
+@part
+def _chosen(
+    pipeline: InFlightPipeline, state: InFlightState, start: Any, device: int, now: int
+) -> tuple[int, int]:
+    """Return the row of the op that a device starts now, -1: none; and when it looks again."""
+    row, soon = _backward(pipeline, state.done, start, device, now)
+    is_full = False
+    if row < 0:
+        row, later, is_full = _forward(pipeline, state, start, device, now)
+        soon = min(soon, later)
+    if row < 0 and pipeline.rows == 3:
+        row = _weight(pipeline, state.done, device)
+        if row >= 0 and not is_full:
+            delay = now + pipeline.duration[row] - soon
+            if delay > 0 and soon - now <= pipeline.patience * delay:
+                row = -1
+    return row, soon
 
-    `shape` holds the numbers of stages, micro-batches, rows per stage and devices, then the
-    patience. `own` has D + 1 pointers, then the stages of each device, the last first. `ahead` is
-    duration plus the lag to the neighbour, by row. `held` is taken by forwards, by stage, `freed`
-    given back by all other rows; at most `most` micro-batches are between forward and backward of a
-    stage; `room` is what each device has. All that follow are zeros: ops placed by row; by device
-    memory in use, when it looks next, when its op ends; the starts that are to be found.
+
+@Kernel
+def schedule_in_flight(pipeline: InFlightPipeline, state: InFlightState, start: Any) -> int:
+    """Place every op: backwards first, then as many forwards as memory holds.
+
+    Parameters
+    ----------
+    pipeline, state : InFlightPipeline, InFlightState
+        The pipeline, and the state before any op.
+    start : int64[rows * S * count]
+        Becomes the starts in ticks.
+
+    Returns
+    -------
+    int
+        0, or -1 where all devices wait for good.
     """
-    stages, count, rows, devices, patience = shape[0], shape[1], shape[2], shape[3], shape[4]
+    stages, count, rows = pipeline.stages, pipeline.microbatches, pipeline.rows
+    wake, idle, done = state.wake, state.idle, state.done
     left = rows * stages * count
     while left > 0:
-        at = _first_device(devices, wake)
+        at = 0
+        for other in range(1, len(wake)):
+            if wake[other] < wake[at]:
+                at = other
         now = wake[at]
         if now >= NEVER:
             return -1
-        first, last = own[at], own[at + 1]
-        row, soon = _backward(now, first, last, count, stages, own, done, start, ahead)
-        is_full = False
-        if row < 0:
-            free = room[at] - used[at]
-            row, later, is_full = _forward(
-                now, first, last, count, stages, free, own, done, start, ahead, held, most
-            )
-            soon = min(soon, later)
-        if row < 0 and rows == 3:
-            row = _weight(first, last, count, stages, own, done)
-            if row >= 0 and not is_full:
-                delay = now + duration[row] - soon
-                if delay > 0 and soon - now <= patience * delay:
-                    row = -1
+        row, soon = _chosen(pipeline, state, start, at, now)
         if row < 0:
             wake[at] = soon
             continue
@@ -191,16 +190,13 @@ def _walk(
         start[row * count + done[row]] = now
         done[row] += 1
         left -= 1
-        used[at] += held[stage] if row < stages else -freed[row]
-        wake[at] = idle[at] = now + duration[row]
+        state.used[at] += pipeline.held[stage] if row < stages else -pipeline.freed[row]
+        wake[at] = idle[at] = now + pipeline.duration[row]
         other = at
         if row < stages - 1:
-            other = device[stage + 1]
+            other = pipeline.device[stage + 1]
         elif stages < row < 2 * stages:
-            other = device[stage - 1]
+            other = pipeline.device[stage - 1]
         if other != at:  # a busy device looks again when it is idle
-            wake[other] = min(wake[other], max(idle[other], now + ahead[row]))
+            wake[other] = min(wake[other], max(idle[other], now + pipeline.ahead[row]))
     return 0
-
-
-walk = Kernel(_walk)

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ppsolve.solver.kernels.chains import Groups
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.gaps import NEVER, Gaps
-from ppsolve.solver.kernels.placement import place
-from ppsolve.solver.kernels.records import MemoryUse, ResourceUse, Sources
-from ppsolve.solver.kernels.sorting import sort_by
-from ppsolve.solver.kernels.usage import Usage
-
-MAKESPAN, SPAN, COMPLETION = 0, 1, 2
-"""Objectives of `Goal`."""
+from ppsolve.solver.kernels.longest_paths import Groups
+from ppsolve.solver.kernels.records import NEVER, MemoryUse, ResourceUse, Sources
+from ppsolve.solver.kernels.serial_sgs import (
+    Gaps,
+    Usage,
+    change_use,
+    free_from,
+    occupy,
+    roomy_from,
+)
 
 
 class Goal(NamedTuple):
-    """What is minimised.
+    """What is minimised: the makespan, the largest device span, or weighted ends."""
 
-    Attributes
-    ----------
-    objective : int
-        `MAKESPAN`, `SPAN` or `COMPLETION`.
-    devices : Groups
-        Ops of each device whose span counts; none for other objectives.
-    weight : int64[n]
-        Weights of the ends, for `COMPLETION`.
-    """
-
-    objective: int
-    devices: Groups
-    weight: Any
+    is_span: int  # 0 or 1
+    is_completion: int  # 0 or 1
+    devices: Groups  # ops of each device whose span counts; none for other objectives
+    weight: Any  # int64[n]: weights of the ends
 
 
 class Direction(NamedTuple):
@@ -41,28 +33,112 @@ class Direction(NamedTuple):
     memory: MemoryUse
 
 
-class Scratch(NamedTuple):
-    """Room for passes over n ops.
+class JustificationProblem(NamedTuple):
+    """The problem, n ops, forwards and backwards in time."""
 
-    Attributes
-    ----------
-    gaps, usage : Gaps, Usage
-        Free time of resources and use of pools.
-    order : int64[n]
-        A permutation of all ops.
-    spare, first, second, lowest, end, current : int64[n]
-        Anything.
-    """
+    ahead: Direction
+    back: Direction
+    use: ResourceUse
+    goal: Goal
+    duration: Any  # int64[n]: ticks
+    level: Any  # int64[n]: most precedences on a path into each op
+
+
+class PassBuffers(NamedTuple):
+    """Room for passes over n ops. Everything is written."""
 
     gaps: Gaps
     usage: Usage
-    order: Any
-    spare: Any
+    order: Any  # int64[n]: a permutation of all ops
+    spare: Any  # int64[n], as all that follow
     first: Any
     second: Any
     lowest: Any
     end: Any
     current: Any
+
+
+class SortKeys(NamedTuple):
+    """Three keys by op; of equal keys the lower op number comes first."""
+
+    first: Any
+    second: Any
+    third: Any
+    sign: int  # 1, or -1: the largest third key first
+
+
+@part
+def _precedes(keys: SortKeys, a: int, b: int) -> bool:
+    one, other = keys.first[a], keys.first[b]
+    if one == other:
+        one, other = keys.second[a], keys.second[b]
+    if one == other:
+        one, other = keys.sign * keys.third[a], keys.sign * keys.third[b]
+    if one == other:
+        one, other = a, b
+    return one < other
+
+
+@part
+def _sort_by(keys: SortKeys, order: Any, spare: Any) -> None:
+    """Sort `order`, a permutation of all ops, fast where it is nearly sorted."""
+    count, width = len(order), 8  # blocks that are sorted by insertion, then merged
+    for block in range(0, count, width):
+        for at in range(block + 1, min(block + width, count)):
+            op, place = order[at], at
+            while place > block and _precedes(keys, op, order[place - 1]):
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = op
+    while width < count:
+        for left in range(0, count - width, 2 * width):
+            middle, right = left + width, min(left + 2 * width, count)
+            if _precedes(keys, order[middle], order[middle - 1]):
+                _merge(keys, order, spare, left, middle, right)
+        width *= 2
+
+
+@part
+def _merge(keys: SortKeys, order: Any, spare: Any, left: int, middle: int, right: int) -> None:
+    # What precedes the first op on the right stays: where ops are nearly sorted, almost all.
+    until = middle - 1
+    while left < until:
+        half = (left + until) >> 1
+        if _precedes(keys, order[middle], order[half]):
+            until = half
+        else:
+            left = half + 1
+    for at in range(left, middle):
+        spare[at] = order[at]
+    low, high = left, middle
+    for at in range(left, right):
+        if low == middle:
+            return
+        if high < right and _precedes(keys, order[high], spare[low]):
+            order[at] = order[high]
+            high += 1
+        else:
+            order[at] = spare[low]
+            low += 1
+
+
+@part
+def _place(direction: Direction, use: ResourceUse, buffers: PassBuffers) -> None:
+    """Place all ops in order, each at the first moment that its rules allow; durations to ends."""
+    sources, memory, end = direction.sources, direction.memory, buffers.end
+    pointer, source, lag = sources.pointer, sources.source, sources.lag
+    gaps, usage, lowest = buffers.gaps, buffers.usage, buffers.lowest
+    for op in buffers.order:
+        time, length = lowest[op], end[op]
+        for row in range(pointer[op], pointer[op + 1]):
+            moment = end[source[row]] + lag[row]
+            if moment > time:
+                time = moment
+        time = roomy_from(usage, memory, memory.acquire_amount, op, time)
+        time = free_from(gaps, use, op, time, length)
+        end[op] = time + length
+        occupy(gaps, use, op, time, time + length)
+        change_use(usage, memory, op, time, time + length)
 
 
 @part
@@ -92,16 +168,16 @@ def _last_end(start: Any, duration: Any, devices: Groups, device: int) -> int:
 
 
 @part
-def value_of(goal: Goal, duration: Any, start: Any) -> int:
+def _value_of(goal: Goal, duration: Any, start: Any) -> int:
     """Return the objective of a schedule in ticks."""
     value = 0
-    if goal.objective == SPAN:
+    if goal.is_span:
         for device in range(len(goal.devices.pointer) - 1):
             last = _last_end(start, duration, goal.devices, device)
             value = max(value, last - _first_start(start, goal.devices, device))
         return value
     for op in range(len(start)):
-        if goal.objective == COMPLETION:
+        if goal.is_completion:
             value += goal.weight[op] * (start[op] + duration[op])
         else:
             value = max(value, start[op] + duration[op])
@@ -109,31 +185,31 @@ def value_of(goal: Goal, duration: Any, start: Any) -> int:
 
 
 @part
-def _aim_left(goal: Goal, duration: Any, scratch: Scratch, target: int) -> None:
+def _aim_left(goal: Goal, duration: Any, buffers: PassBuffers, target: int) -> None:
     """Set keys and earliest starts of a pass to the left: ops by their starts."""
-    start, lowest, devices = scratch.current, scratch.lowest, goal.devices
+    start, lowest, devices = buffers.current, buffers.lowest, goal.devices
     for device in range(len(devices.pointer) - 1):
         floor = _last_end(start, duration, devices, device) - target
         for row in range(devices.pointer[device], devices.pointer[device + 1]):
             op = devices.op[row]
             lowest[op] = max(lowest[op], floor)
     for op in range(len(start)):
-        scratch.first[op] = start[op]
-        scratch.second[op] = start[op] + duration[op]
+        buffers.first[op] = start[op]
+        buffers.second[op] = start[op] + duration[op]
 
 
 @part
-def _aim_right(goal: Goal, duration: Any, scratch: Scratch, target: int) -> int:
+def _aim_right(goal: Goal, duration: Any, buffers: PassBuffers, target: int) -> int:
     """Set keys and earliest starts of a pass that goes back from the moment it returns."""
-    start, lowest, devices = scratch.current, scratch.lowest, goal.devices
+    start, lowest, devices = buffers.current, buffers.lowest, goal.devices
     horizon = 0
     for op in range(len(start)):
         horizon = max(horizon, start[op] + duration[op])
     for device in range(len(devices.pointer) - 1):
         horizon = max(horizon, _first_start(start, devices, device) + target)
     for op in range(len(start)):
-        scratch.first[op] = -start[op] - duration[op]
-        scratch.second[op] = -start[op]
+        buffers.first[op] = -start[op] - duration[op]
+        buffers.second[op] = -start[op]
     for device in range(len(devices.pointer) - 1):
         floor = horizon - _first_start(start, devices, device) - target
         for row in range(devices.pointer[device], devices.pointer[device + 1]):
@@ -142,9 +218,9 @@ def _aim_right(goal: Goal, duration: Any, scratch: Scratch, target: int) -> int:
 
 
 @part
-def _move_back(scratch: Scratch, horizon: int) -> None:
+def _move_back(buffers: PassBuffers, horizon: int) -> None:
     """Turn ends before the horizon into starts of which the first is 0."""
-    start, end, earliest = scratch.current, scratch.end, NEVER
+    start, end, earliest = buffers.current, buffers.end, NEVER
     for op in range(len(start)):
         start[op] = horizon - end[op]
         earliest = min(earliest, start[op])
@@ -155,35 +231,22 @@ def _move_back(scratch: Scratch, horizon: int) -> None:
 @part
 def _turn_round(order: Any) -> None:
     """Reverse the order: it is nearly sorted for the pass in the other direction."""
-    for place_of in range(len(order) // 2):
-        other = len(order) - 1 - place_of
-        order[place_of], order[other] = order[other], order[place_of]
+    for place in range(len(order) // 2):
+        other = len(order) - 1 - place
+        order[place], order[other] = order[other], order[place]
 
 
 @Kernel
 def justify(
-    ahead: Direction,
-    back: Direction,
-    use: ResourceUse,
-    goal: Goal,
-    duration: Any,
-    level: Any,
-    scratch: Scratch,
-    floor: Any,
-    rounds: int,
-    start: Any,
+    problem: JustificationProblem, buffers: PassBuffers, floor: Any, rounds: int, start: Any
 ) -> int:
     """Shake a schedule where a floor asks for it, then improve it by pairs of passes.
 
     Parameters
     ----------
-    ahead, back : Direction
-        The problem, n ops, forwards and backwards in time.
-    use, goal : ResourceUse, Goal
-        What ops occupy; what is minimised.
-    duration, level : int64[n]
-        Durations in ticks; lengths of the longest chains of precedences into each op.
-    scratch : Scratch
+    problem : JustificationProblem
+        n ops.
+    buffers : PassBuffers
         Written.
     floor : int64[n] or int64[0]
         Earliest starts in ticks of a pass to the left that comes first; empty: no such pass.
@@ -197,42 +260,35 @@ def justify(
     int
         Objective of that schedule in ticks.
     """
-    best = value_of(goal, duration, start)
+    goal, duration = problem.goal, problem.duration
+    best = _value_of(goal, duration, start)
     shakes = len(floor) > 0
     for op in range(len(start)):
-        scratch.current[op] = start[op]
+        buffers.current[op] = start[op]
     for step in range(-1 if shakes else 0, 2 * rounds):
         goes_back = step >= 0 and step % 2 == 0
         for op in range(len(start)):
-            scratch.lowest[op] = floor[op] if step < 0 else 0
-            scratch.end[op] = duration[op]
-        sign, horizon, tables = 1, 0, ahead
+            buffers.lowest[op] = floor[op] if step < 0 else 0
+            buffers.end[op] = duration[op]
+        sign, horizon, direction = 1, 0, problem.ahead
         if goes_back:
-            sign, tables = -1, back
-            horizon = _aim_right(goal, duration, scratch, best)
+            sign, direction = -1, problem.back
+            horizon = _aim_right(goal, duration, buffers, best)
         else:
-            _aim_left(goal, duration, scratch, best)
-        sort_by(scratch.order, scratch.spare, scratch.first, scratch.second, level, sign)
-        _clear(scratch.gaps, scratch.usage)
-        place(
-            tables.sources,
-            use,
-            tables.memory,
-            scratch.gaps,
-            scratch.usage,
-            scratch.order,
-            scratch.lowest,
-            scratch.end,
-        )
-        _turn_round(scratch.order)
+            _aim_left(goal, duration, buffers, best)
+        keys = SortKeys(buffers.first, buffers.second, problem.level, sign)
+        _sort_by(keys, buffers.order, buffers.spare)
+        _clear(buffers.gaps, buffers.usage)
+        _place(direction, problem.use, buffers)
+        _turn_round(buffers.order)
         if goes_back:
-            _move_back(scratch, horizon)
+            _move_back(buffers, horizon)
         else:
             for op in range(len(start)):
-                scratch.current[op] = scratch.end[op] - duration[op]
-        value = value_of(goal, duration, scratch.current)
+                buffers.current[op] = buffers.end[op] - duration[op]
+        value = _value_of(goal, duration, buffers.current)
         if value < best or step < 0:
             best = value
             for op in range(len(start)):
-                start[op] = scratch.current[op]
+                start[op] = buffers.current[op]
     return best

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsolve.solver.kernels.compilation import Kernel, part
-
-FAR = 2**62
-"""Above every time."""
+from ppsolve.solver.kernels.records import NEVER
 
 
 class LaneMemory(NamedTuple):
@@ -17,86 +15,51 @@ class LaneMemory(NamedTuple):
 
     The first releases of all lanes are one series, the second ones another, maybe an empty one.
     Amounts are a multiple of the smallest amount that a lane takes, and some units over.
-
-    Attributes
-    ----------
-    extra, length : int64[L]
-        Rows beyond j - 1 whose acquire comes before acquire j (0 or 1); duration in ticks.
-    release_length : int64[2 or 3]
-        Shortest duration of each series, in ticks, then 0.
-    smallest : int
-        Units of the smallest amount.
-    free, free_over : int
-        Amount that is free before any op.
-    released, released_over : int64[2 * (L * m + 1)]
-        Amount that k releases of each series free.
-    pointer : int64[m + 1]
-        Choices by acquire.
-    choices : int64[2 * c]
-        Numbers of releases of both series that make room for the acquire, choice by choice.
-    returns : int64[2 * d]
-        For the last acquire every number of first releases, with the least one of second releases.
-    reach : int
-        Least time from the start of the last acquire to that of the last first release, in ticks.
     """
 
-    extra: Any
-    length: Any
-    release_length: Any
-    smallest: int
-    free: int
+    extra: Any  # int64[L]: rows beyond j - 1 whose acquire comes before acquire j, 0 or 1
+    length: Any  # int64[L]: duration of acquires in ticks
+    release_length: Any  # int64[2 or 3]: shortest duration of each series in ticks, then 0
+    smallest: int  # units of the smallest amount
+    free: int  # amount that is free before any op
     free_over: int
-    released: Any
+    released: Any  # int64[2 * (L * m + 1)]: amount that k releases of each series free
     released_over: Any
-    pointer: Any
-    choices: Any
-    returns: Any
-    reach: int
+    pointer: Any  # int64[m + 1]: choices by acquire
+    choices: Any  # int64[2 * c]: by choice, the releases of both series that make room
+    returns: Any  # int64[2 * d]: the same for the last acquire and every number of first releases
+    reach: int  # least ticks from the start of the last acquire to that of the last first release
+    step: int = 1  # every so-many-th acquire is raised, counted from the last one
+    thinning: int = 1  # every so-many-th time is counted from
 
 
-class Merged(NamedTuple):
-    """The heads of all columns as one series of different times.
+class WorkBuffers(NamedTuple):
+    """The heads of all columns as one series of different times. Everything is written."""
 
-    Attributes
-    ----------
-    place : int64[columns]
-        Number of heads passed in each column.
-    cut : int64[columns * m]
-        The times, going up.
-    row, later : int64[columns * m]
-        First row whose acquire counts from each time; from this time or a later one.
-    fits : int64[columns * m]
-        Acquires that can have started before each time.
-    places : int64[columns * m * (L + 2)]
-        Earlier heads in each lane's acquires and in both series, time by time.
-    """
-
-    place: Any
-    cut: Any
-    row: Any
-    later: Any
-    fits: Any
-    places: Any
+    place: Any  # int64[columns]: number of heads passed in each column
+    moment: Any  # int64[columns * m]: the times, going up
+    row: Any  # int64[columns * m]: first row whose acquire counts from each time
+    later: Any  # int64[columns * m]: the same from this time or a later one
+    fits: Any  # int64[columns * m]: acquires that can have started before each time
+    places: Any  # int64[columns * m * (L + 2)]: earlier heads in each lane and in both series
+    cut: Any  # int64[columns * m]: times from which the work before one acquire is counted
+    work: Any  # int64[columns * m]: work of acquires that starts no earlier
+    first: Any  # int64[columns * m]: releases of the first series that can have started before
+    second: Any  # int64[columns * m]: the same of the second one
 
 
-class WorkTimes(NamedTuple):
-    """The times from which the work before one acquire is counted.
+class ReleaseChoices(NamedTuple):
+    """Numbers of releases one of which comes before the last of the work, and what follows."""
 
-    Attributes
-    ----------
-    cut, work : int64[columns * m]
-        The times, and the work of acquires that starts no earlier.
-    first, second : int64[columns * m]
-        Releases of both series that can have started before.
-    """
-
-    cut: Any
-    work: Any
-    first: Any
-    second: Any
+    numbers: Any  # int64[2 * c]: of both series
+    begin: int  # choices begin..end - 1 count
+    end: int
+    later: int  # first releases that must have run, in the choice or behind it; 0: those in it
+    own: int  # ticks from the work of the choice to the first release behind it
+    reach: int  # ticks behind the choice, at least
 
 
-def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, WorkTimes]:
+def working_room(columns: int, members: int, lanes: int) -> WorkBuffers:
     """Return room for `raise_acquires` to work in.
 
     Parameters
@@ -106,36 +69,18 @@ def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, WorkTi
 
     Returns
     -------
-    Merged, WorkTimes
+    WorkBuffers
         Zeros.
     """
     size = columns * members
-    table = np.zeros((8, size), dtype=np.int64)
-    places = np.zeros(size * (lanes + 2), dtype=np.int64)
-    place = np.zeros(columns, dtype=np.int64)
-    merged = Merged(place, table[0], table[1], table[2], table[3], places)
-    return merged, WorkTimes(table[4], table[5], table[6], table[7])
+    sizes = (columns, *(4 * (size,)), size * (lanes + 2), *(4 * (size,)))
+    return WorkBuffers(*(np.zeros(each, dtype=np.int64) for each in sizes))
 
 
 @part
-def next_cut(heads: Any, place: Any, members: int) -> int:
-    """Return the least head ahead in any column, or `FAR`.
-
-    Parameters
-    ----------
-    heads : int64[columns * m]
-        Heads by column.
-    place : int64[columns]
-        Number of heads passed in each column.
-    members : int
-        Rows m.
-
-    Returns
-    -------
-    int
-        Ticks.
-    """
-    least = FAR
+def _next_head(heads: Any, place: Any, members: int) -> int:
+    """Return the least head ahead in any column, or `NEVER`."""
+    least = NEVER
     for column in range(len(place)):
         if place[column] < members:
             least = min(least, heads[column * members + place[column]])
@@ -143,31 +88,14 @@ def next_cut(heads: Any, place: Any, members: int) -> int:
 
 
 @part
-def first_row(heads: Any, place: Any, members: int, lanes: int, cut: int) -> int:
-    """Return the first place of a head in a lane's acquires, or in the order of a series.
-
-    Parameters
-    ----------
-    heads : int64[columns * m]
-        Heads by column.
-    place : int64[columns]
-        Number of heads passed in each column: all that are less.
-    members, lanes : int
-        Rows m and lanes L: columns of acquires, and of each series of releases.
-    cut : int
-        The head, in ticks.
-
-    Returns
-    -------
-    int
-        Number of heads before it, in the column or series where it comes first.
-    """
+def _first_row(heads: Any, place: Any, members: int, lanes: int, head: int) -> int:
+    """Return the first place of a head in a lane's acquires, or in the order of a series."""
     row = members * len(place)
     for block in range(0, len(place), lanes):
         passed, here = 0, False
         for column in range(block, block + lanes):
             passed += place[column]
-            if place[column] < members and heads[column * members + place[column]] == cut:
+            if place[column] < members and heads[column * members + place[column]] == head:
                 here = True
                 if block == 0:
                     row = min(row, place[column])
@@ -177,21 +105,8 @@ def first_row(heads: Any, place: Any, members: int, lanes: int, cut: int) -> int
 
 
 @part
-def passed_in(place: Any, first: int, last: int) -> int:
-    """Return the number of heads passed in some columns.
-
-    Parameters
-    ----------
-    place : int64[columns]
-        Number of heads passed in each column.
-    first, last : int
-        The columns ``first`` to ``last - 1``; there may be fewer.
-
-    Returns
-    -------
-    int
-        Their sum.
-    """
+def _passed_in(place: Any, first: int, last: int) -> int:
+    """Return the heads passed in the columns ``first`` to ``last - 1``; there may be fewer."""
     total = 0
     for column in range(first, min(last, len(place))):
         total += place[column]
@@ -199,105 +114,60 @@ def passed_in(place: Any, first: int, last: int) -> int:
 
 
 @part
-def merge(heads: Any, members: int, lanes: int, merged: Merged) -> int:
-    """Sort the heads of all columns into one series of different times.
-
-    Parameters
-    ----------
-    heads : int64[columns * m]
-        Heads that never fall within a column.
-    members, lanes : int
-        Rows m and lanes L: columns of acquires, and of each series of releases.
-    merged : Merged
-        Written.
-
-    Returns
-    -------
-    int
-        Number of times.
-    """
-    place, cuts, rows, places = merged.place, merged.cut, merged.row, merged.places
+def _merge(heads: Any, members: int, lanes: int, buffers: WorkBuffers) -> int:
+    """Sort the heads of all columns into one series of different times; return their number."""
+    place, rows, places = buffers.place, buffers.row, buffers.places
     count, width = 0, lanes + 2
     for column in range(len(place)):
         place[column] = 0
-    cut = next_cut(heads, place, members)
-    while cut < FAR:
-        cuts[count], rows[count] = cut, first_row(heads, place, members, lanes, cut)
+    head = _next_head(heads, place, members)
+    while head < NEVER:
+        buffers.moment[count] = head
+        rows[count] = _first_row(heads, place, members, lanes, head)
         for lane in range(lanes):
             places[count * width + lane] = place[lane]
-        places[count * width + lanes] = passed_in(place, lanes, 2 * lanes)
-        places[count * width + lanes + 1] = passed_in(place, 2 * lanes, 3 * lanes)
+        places[count * width + lanes] = _passed_in(place, lanes, 2 * lanes)
+        places[count * width + lanes + 1] = _passed_in(place, 2 * lanes, 3 * lanes)
         count += 1
         for column in range(len(place)):
-            while place[column] < members and heads[column * members + place[column]] == cut:
+            while place[column] < members and heads[column * members + place[column]] == head:
                 place[column] += 1
-        cut = next_cut(heads, place, members)
+        head = _next_head(heads, place, members)
     least = members * len(place)
     for time in range(count - 1, -1, -1):
         least = min(least, rows[time])
-        merged.later[time] = least
+        buffers.later[time] = least
     return count
 
 
 @part
-def count_fits(room: LaneMemory, merged: Merged, lanes: int, total: int) -> None:
+def _count_fits(room: LaneMemory, buffers: WorkBuffers, lanes: int, total: int) -> None:
     """Write the number of acquires that can have started before each of `total` times."""
-    released, released_over, fits = room.released, room.released_over, merged.fits
+    released, released_over, places = room.released, room.released_over, buffers.places
     half = len(released) // 2
-    for cut in range(total):
-        first = merged.places[cut * (lanes + 2) + lanes]
-        second = half + merged.places[cut * (lanes + 2) + lanes + 1]
+    for time in range(total):
+        first = places[time * (lanes + 2) + lanes]
+        second = half + places[time * (lanes + 2) + lanes + 1]
         over = room.free_over + released_over[first] + released_over[second]
         whole = room.free + released[first] + released[second]
-        fits[cut] = whole + over // room.smallest
+        buffers.fits[time] = whole + over // room.smallest
 
 
 @part
-def least_time(
-    times: WorkTimes,
-    count: int,
-    lengths: Any,
-    choices: Any,
-    begin: int,
-    end: int,
-    now: int,
-    later: int,
-    own: int,
-    reach: int,
+def _least_time(
+    buffers: WorkBuffers, count: int, lengths: Any, choices: ReleaseChoices, now: int
 ) -> int:
     """Return the least time, over all choices of releases, at which the work can have ended.
 
     First releases that are no part of a choice, of `later` in all, follow behind it one by one.
-
-    Parameters
-    ----------
-    times : WorkTimes
-        The times.
-    count : int
-        Number of them.
-    lengths : int64[2]
-        Durations of the releases.
-    choices : int64[2 * c]
-        Numbers of releases of both series.
-    begin, end : int
-        Choices ``begin`` to ``end - 1`` count.
-    now : int
-        Once the answer is no later than this, any time up to it may be returned.
-    later : int
-        First releases that must have run, in the choice or behind it; 0: those of the choice.
-    own, reach : int
-        Ticks from the work of the choice to the first release behind it, and at least in all.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `count` times count, `lengths` has the durations of the releases of both series. Once the answer
+    is no later than `now`, any time up to it may be returned.
     """
-    cuts, work, first, second = times.cut, times.work, times.first, times.second
-    least, length, other = FAR, lengths[0], lengths[1]
-    for choice in range(begin, end):
-        last, ones, others = -FAR, choices[2 * choice], choices[2 * choice + 1]
-        behind = max(own + max(later - ones, 0) * length, reach)
+    cuts, work, first, second = buffers.cut, buffers.work, buffers.first, buffers.second
+    least, length, other, numbers = NEVER, lengths[0], lengths[1], choices.numbers
+    for choice in range(choices.begin, choices.end):
+        last, ones, others = -NEVER, numbers[2 * choice], numbers[2 * choice + 1]
+        behind = max(choices.own + max(choices.later - ones, 0) * length, choices.reach)
         for cut in range(count):
             ahead = work[cut]
             if ones > first[cut]:
@@ -314,16 +184,36 @@ def least_time(
     return int(least)
 
 
+@part
+def _set_cuts(room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: int) -> int:
+    """Note the work of acquires before acquire j from each time on; return the number of times."""
+    extra, length, places = room.extra, room.length, buffers.places
+    lanes, shortest, count, number = len(extra), NEVER, 0, 0
+    for lane in range(lanes):
+        shortest = min(shortest, length[lane])
+    for time in range(total):
+        if buffers.later[time] > j:
+            break
+        if buffers.row[time] > j:
+            continue
+        if number % room.thinning == 0:
+            late, row = 0, time * (lanes + 2)
+            for lane in range(lanes):
+                left = j + extra[lane] - places[row + lane]
+                if left > 0:
+                    late += left * length[lane]
+            buffers.cut[count] = buffers.moment[time]
+            buffers.work[count] = max(late, (lanes * j + more - buffers.fits[time]) * shortest)
+            buffers.first[count] = places[row + lanes]
+            buffers.second[count] = places[row + lanes + 1]
+            count += 1
+        number += 1
+    return count
+
+
 @Kernel
 def raise_acquires(
-    room: LaneMemory,
-    heads: Any,
-    raised: Any,
-    final: Any,
-    merged: Merged,
-    times: WorkTimes,
-    step: int,
-    thinning: int,
+    room: LaneMemory, heads: Any, raised: Any, final: Any, buffers: WorkBuffers
 ) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
 
@@ -341,62 +231,25 @@ def raise_acquires(
         Heads of the innermost lane's acquires, changed in place.
     final : int64[1] or int64[0]
         Head of the first release that follows all others, changed in place; empty: none does.
-    merged, times
-        Room to work in.
-    step : int
-        Every `step`-th acquire is raised, counted from the last one.
-    thinning : int
-        Every `thinning`-th time is counted from.
+    buffers : WorkBuffers
+        Written.
     """
-    extra, length, pointer, choices = room.extra, room.length, room.pointer, room.choices
-    release_length = room.release_length
-    lanes, width = len(extra), len(extra) + 2
-    rows, later, places, fits = merged.row, merged.later, merged.places, merged.fits
-    cuts, work, ones, others = times.cut, times.work, times.first, times.second
-    total = merge(heads, len(raised), lanes, merged)
-    count_fits(room, merged, lanes, total)
-    shortest, more, own = FAR, 0, 0
+    pointer, lengths, lanes = room.pointer, room.release_length, len(room.extra)
+    total = _merge(heads, len(raised), lanes, buffers)
+    _count_fits(room, buffers, lanes, total)
+    more, own = 0, 0
     for lane in range(lanes):
-        if extra[lane] == 0:
-            own = length[lane]
-        shortest, more = min(shortest, length[lane]), more + extra[lane]
-    for j in range(len(raised) - 1, -1, -step):
+        if room.extra[lane] == 0:
+            own = room.length[lane]
+        more += room.extra[lane]
+    for j in range(len(raised) - 1, -1, -room.step):
         if pointer[j] == pointer[j + 1]:
             continue
-        count = number = 0
-        for cut in range(total):
-            if later[cut] > j:
-                break
-            if rows[cut] > j:
-                continue
-            if number % thinning == 0:
-                late = 0
-                for lane in range(lanes):
-                    left = j + extra[lane] - places[cut * width + lane]
-                    if left > 0:
-                        late += left * length[lane]
-                cuts[count] = merged.cut[cut]
-                work[count] = max(late, (lanes * j + more - fits[cut]) * shortest)
-                ones[count] = places[cut * width + lanes]
-                others[count] = places[cut * width + lanes + 1]
-                count += 1
-            number += 1
-        least = least_time(
-            times, count, release_length, choices, pointer[j], pointer[j + 1], raised[j], 0, 0, 0
-        )
-        raised[j] = max(raised[j], least)
+        count = _set_cuts(room, buffers, total, j, more)
+        choices = ReleaseChoices(room.choices, pointer[j], pointer[j + 1], 0, 0, 0)
+        raised[j] = max(raised[j], _least_time(buffers, count, lengths, choices, raised[j]))
         if j == len(raised) - 1 and len(final) > 0:
-            pairs, before = len(room.returns) // 2, lanes * len(raised) - 1
-            least = least_time(
-                times,
-                count,
-                release_length,
-                room.returns,
-                0,
-                pairs,
-                final[0],
-                before,
-                own,
-                room.reach,
-            )
-            final[0] = max(final[0], least)
+            before = lanes * len(raised) - 1
+            pairs = len(room.returns) // 2
+            last = ReleaseChoices(room.returns, 0, pairs, before, own, room.reach)
+            final[0] = max(final[0], _least_time(buffers, count, lengths, last, final[0]))

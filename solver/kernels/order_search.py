@@ -4,114 +4,103 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ppsolve.solver.kernels.annealing import next_random
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.shop import (
-    BEGIN,
-    END,
-    HEADS,
-    TAILS,
-    Bench,
+from ppsolve.solver.kernels.order_state import (
+    Changed,
+    OrderBuffers,
     OrderState,
     find_heads,
     find_tails,
-    outdate,
     outdate_all,
     simulate,
 )
 
-RANDOM, BEST, CURRENT, MOVES = 0, 1, 2, 3
-"""Places in the numbers of a search: last random number, makespan of the best and of the current
-orders in ticks, moves looked at."""
-
-CHANCES, CHANCE_UNIT = 1024, 65_536
-"""Entries of `OrderState.chance`, and their mean."""
-
-FURTHEST = 4
-"""Most vectors that one passes when it moves in their order."""
-
-_MODULUS, _FACTOR = 2**31 - 1, 48271
-"""Lehmer's generator as in C++'s ``minstd_rand``; its products stay within 64 bits."""
-
-_SAME, _LATER, _EARLIER = 0, 1, 2
-"""Moves of a stretch of ops: swap its ends, its first op behind it, its last op before it."""
-
 
 class OrderSearchParams(NamedTuple):
-    """What steps a search tries and takes.
+    """What steps a search tries and takes."""
 
-    Attributes
-    ----------
-    heat : int
-        Temperature: mean of the ticks by which a step that is taken may make the estimate longer.
-    reach : int
-        Most ops that are passed in one move.
-    trades : int
-        Of 16 steps, how many let vectors trade places.
-    target : int
-        Makespan in ticks at which the search ends.
-    """
+    steps: int
+    heat: int  # mean of the ticks by which a step that is taken may make the estimate longer
+    reach: int  # most ops that are passed in one move
+    passed: int  # most vectors that one passes when it moves in their order
+    trades: int  # of 16 steps, how many let vectors trade places
+    known: int  # makespan of the best orders in ticks
+    target: int  # makespan in ticks at which the search ends
 
-    heat: int
-    reach: int
-    trades: int
-    target: int
+
+class OrderWalk(NamedTuple):
+    """A search under way."""
+
+    state: OrderState
+    buffers: OrderBuffers
+    pace: OrderSearchParams
+    order: Any
+    rng: Any
+
+
+class StretchMove(NamedTuple):
+    """Ops of a block from `first` to `last`, and where they go: both swap, or one passes all."""
+
+    first: int
+    last: int
+    is_later: bool  # the first op goes behind the others
+    is_earlier: bool  # the last op goes before the others
 
 
 @part
-def _draw(numbers: Any, count: int) -> int:
+def _draw(rng: Any, count: int) -> int:
     """Return a random number from 0 to count - 1."""
-    numbers[RANDOM] = numbers[RANDOM] * _FACTOR % _MODULUS
-    return (numbers[RANDOM] >> 4) % count
+    return (next_random(rng) >> 4) % count
 
 
 @part
-def _trace(state: OrderState, bench: Bench, numbers: Any) -> int:
-    """Follow a longest path, at random where there are several; return its number of ops."""
-    head, tail, duration = bench.head, bench.tail, state.duration
+def _trace(state: OrderState, buffers: OrderBuffers, rng: Any) -> tuple[int, int]:
+    """Follow a longest path, at random where there are several; return its ops and its ticks."""
+    head, tail, duration = buffers.head, buffers.tail, state.duration
     op, found, longest = -1, 0, 0
     for other in range(len(head)):
         if head[other] == 0 and tail[other] >= longest:
             found = 1 if tail[other] > longest else found + 1
             longest = tail[other]
-            if _draw(numbers, found) == 0:
+            if _draw(rng, found) == 0:
                 op = other
-    numbers[CURRENT] = longest
     length, block = 0, 0
     while op >= 0:
-        bench.path[length], bench.first[length] = op, block
+        buffers.path[length], buffers.first[length] = op, block
         length += 1
         end, following, found, on_resource = head[op] + duration[op], -1, 0, False
-        other = bench.after[op]
+        other = buffers.after[op]
         if other >= 0 and head[other] == end and end + tail[other] == longest:
             following, found, on_resource = other, 1, True
         for row in range(state.out[op], state.out[op + 1]):
             other = state.target[row]
             if head[other] == end + state.delay[row] and head[other] + tail[other] == longest:
                 found += 1
-                if other != following and _draw(numbers, found) == 0:
-                    following, on_resource = other, other == bench.after[op]
+                if other != following and _draw(rng, found) == 0:
+                    following, on_resource = other, other == buffers.after[op]
         if not on_resource:
             for place in range(block, length):
-                bench.final[place] = length - 1
+                buffers.final[place] = length - 1
             block = length
         op = following
-    return length
+    return length, longest
 
 
 @part
-def _is_free(state: OrderState, bench: Bench, op: int, other: int, kind: int) -> bool:
-    """Return true if no precedence stands against a move of the stretch from `op` to `other`.
+def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> bool:
+    """Return true if no precedence stands against a move of a stretch.
 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
     there is none (Balas and Vazacopoulos 1998).
     """
-    head, duration = bench.head, state.duration
-    if kind != _EARLIER:
+    head, duration, op, other = buffers.head, state.duration, stretch.first, stretch.last
+    if stretch.is_later:
         for row in range(state.out[op], state.out[op + 1]):
             follower = state.target[row]
             if follower == other or head[follower] + duration[follower] <= head[other]:
                 return False
-    if kind != _LATER:
+    if stretch.is_earlier:
         end = head[op] + duration[op]
         for row in range(state.into[other], state.into[other + 1]):
             leader = state.source[row]
@@ -121,155 +110,138 @@ def _is_free(state: OrderState, bench: Bench, op: int, other: int, kind: int) ->
 
 
 @part
-def _lay_out(bench: Bench, op: int, other: int, kind: int) -> int:
-    """Write the stretch from `op` to `other` in the order of a move; return its number of ops."""
-    line, count, at = bench.line, 0, bench.after[op]
-    if kind != _LATER:
+def _lay_out(buffers: OrderBuffers, stretch: StretchMove) -> int:
+    """Write a stretch in the order of its move into `buffers.line`; return its number of ops."""
+    op, other, line, count = stretch.first, stretch.last, buffers.line, 0
+    at = buffers.after[op]
+    if stretch.is_earlier:
         line[count] = other
         count += 1
-    if kind == _EARLIER:
+    if not stretch.is_later:
         line[count] = op
         count += 1
     while at != other:
         line[count] = at
         count += 1
-        at = bench.after[at]
-    if kind == _LATER:
+        at = buffers.after[at]
+    if not stretch.is_earlier:
         line[count] = other
         count += 1
-    if kind != _EARLIER:
+    if stretch.is_later:
         line[count] = op
         count += 1
     return count
 
 
 @part
-def _estimate(state: OrderState, bench: Bench, op: int, other: int, count: int) -> int:
+def _estimate(state: OrderState, buffers: OrderBuffers, stretch: StretchMove, count: int) -> int:
     """Return the longest path through a moved stretch, or -1 where its pool would overflow.
 
     Heads and tails outside the stretch are taken as they are (Taillard 1994).
     """
-    line, early, duration = bench.line, bench.early, state.duration
-    free, end, outer = bench.free[op], 0, bench.before[op]
+    line, early, duration = buffers.line, buffers.early, state.duration
+    free, end = buffers.free[stretch.first], 0
+    outer = buffers.before[stretch.first]
     if outer >= 0:
-        end = bench.head[outer] + duration[outer]
+        end = buffers.head[outer] + duration[outer]
     for place in range(count):
         each = line[place]
         free -= state.need[each]
         if free < 0:
             return -1
         free += state.freed[each]
-        early[place] = max(end, bench.ready[each])
+        early[place] = max(end, buffers.ready[each])
         end = early[place] + duration[each]
-    rest, longest, outer = 0, 0, bench.after[other]
+    rest, longest, outer = 0, 0, buffers.after[stretch.last]
     if outer >= 0:
-        rest = bench.tail[outer]
+        rest = buffers.tail[outer]
     for place in range(count - 1, -1, -1):
         each = line[place]
-        rest = max(rest, bench.rest[each]) + duration[each]
+        rest = max(rest, buffers.rest[each]) + duration[each]
         longest = max(longest, early[place] + rest)
     return longest
 
 
 @part
-def _relink(state: OrderState, bench: Bench, op: int, other: int, count: int) -> None:
+def _relink(state: OrderState, buffers: OrderBuffers, op: int, other: int, count: int) -> None:
     """Put the ops of a stretch into the order of the move."""
-    line, previous, following = bench.line, bench.before[op], bench.after[other]
-    free = bench.free[op]
+    line, previous, following = buffers.line, buffers.before[op], buffers.after[other]
+    free = buffers.free[op]
     for place in range(count):
         each = line[place]
-        bench.before[each] = previous
+        buffers.before[each] = previous
         if previous >= 0:
-            bench.after[previous] = each
-        bench.free[each] = free
+            buffers.after[previous] = each
+        buffers.free[each] = free
         free += state.freed[each] - state.need[each]
         previous = each
-    bench.after[previous] = following
+    buffers.after[previous] = following
     if following >= 0:
-        bench.before[following] = previous
+        buffers.before[following] = previous
+
+
+class DependentOps(NamedTuple):
+    """What each op depends on, forwards or backwards in time."""
+
+    pointer: Any  # int64[n + 1]: rows of source
+    source: Any  # int64[k]
+    neighbour: Any  # int64[n]: the one on its resource, or -1
 
 
 @part
-def _put_later(state: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
-    """Put an op and what follows from it behind the rest of a window of the topological order."""
-    place, stale, line, source = bench.place, bench.stale, bench.early, state.source
-    kept, moved = begin, 0
-    stale[op] = 1
-    for at in range(begin, end + 1):
-        each = order[at]
-        if stale[each] == 0 and bench.before[each] >= 0:
-            stale[each] = stale[bench.before[each]]
-        for row in range(state.into[each], state.into[each + 1]):
-            stale[each] |= stale[source[row]]
-        if stale[each]:
-            line[moved] = each
-            moved += 1
-        else:
-            order[kept], place[each] = each, kept
-            kept += 1
-    for at in range(moved):
-        each = line[at]
-        order[kept], place[each], stale[each] = each, kept, 0
-        kept += 1
-
-
-@part
-def _put_earlier(
-    state: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int
+def _regroup(
+    links: DependentOps, buffers: OrderBuffers, order: Any, op: int, begin: int, end: int
 ) -> None:
-    """Put an op and what it follows from before the rest of a window of the topological order."""
-    place, stale, line, target = bench.place, bench.stale, bench.early, state.target
-    kept, moved = end, 0
+    """Put an op and what depends on it last in a window of the order, from `begin` to `end`."""
+    place, stale, line, neighbour = buffers.place, buffers.stale, buffers.early, links.neighbour
+    kept, moved, step = begin, 0, 1 if begin < end else -1
     stale[op] = 1
-    for at in range(end, begin - 1, -1):
+    for at in range(begin, end + step, step):
         each = order[at]
-        if stale[each] == 0 and bench.after[each] >= 0:
-            stale[each] = stale[bench.after[each]]
-        for row in range(state.out[each], state.out[each + 1]):
-            stale[each] |= stale[target[row]]
+        if stale[each] == 0 and neighbour[each] >= 0:
+            stale[each] = stale[neighbour[each]]
+        for row in range(links.pointer[each], links.pointer[each + 1]):
+            stale[each] |= stale[links.source[row]]
         if stale[each]:
             line[moved] = each
             moved += 1
         else:
             order[kept], place[each] = each, kept
-            kept -= 1
+            kept += step
     for at in range(moved):
         each = line[at]
         order[kept], place[each], stale[each] = each, kept, 0
-        kept -= 1
+        kept += step
 
 
 @part
 def _move(
-    state: OrderState, bench: Bench, order: Any, kind: int, count: int, op: int, other: int
-) -> None:
-    """Make a move and note what has to be timed again."""
-    begin, end, previous, after = (
-        bench.place[op],
-        bench.place[other],
-        bench.before[op],
-        bench.after[other],
-    )
-    _relink(state, bench, op, other, count)
-    if kind != _EARLIER:
-        _put_later(state, bench, order, op, begin, end)
-    if kind == _EARLIER or (count > 2 and kind == _SAME):
-        _put_earlier(state, bench, order, other, begin, bench.place[other])
-    bench.todo[BEGIN], bench.todo[END] = begin, end
-    for place in range(count):
-        outdate(bench, bench.line[place])
+    state: OrderState, buffers: OrderBuffers, order: Any, stretch: StretchMove, count: int
+) -> Changed:
+    """Make a move; return what has to be timed again."""
+    op, other, place = stretch.first, stretch.last, buffers.place
+    begin, end, previous, after = place[op], place[other], buffers.before[op], buffers.after[other]
+    _relink(state, buffers, op, other, count)
+    if stretch.is_later:
+        leaders = DependentOps(state.into, state.source, buffers.before)
+        _regroup(leaders, buffers, order, op, begin, end)
+    if stretch.is_earlier and (count > 2 or not stretch.is_later):
+        followers = DependentOps(state.out, state.target, buffers.after)
+        _regroup(followers, buffers, order, other, place[other], begin)
+    for number in range(count):
+        moved = buffers.line[number]
+        buffers.stale[moved], buffers.dated[moved] = 1, 1
     if previous >= 0:
-        bench.dated[previous] = 1
-        bench.todo[TAILS] += 1
+        buffers.dated[previous] = 1
     if after >= 0:
-        bench.stale[after] = 1
-        bench.todo[HEADS] += 1
+        buffers.stale[after] = 1
+    return Changed(begin, end, count + (after >= 0), count + (previous >= 0))
 
 
 @part
-def _trade(state: OrderState, bench: Bench, order: Any, one: int, two: int) -> None:
+def _trade(state: OrderState, buffers: OrderBuffers, order: Any, one: int, two: int) -> None:
     """Let two vectors take each other's places in the order."""
-    twin, place, width = state.twin, bench.place, state.width
+    twin, place, width = state.twin, buffers.place, state.width
     for column in range(width):
         first, second = twin[one * width + column], twin[two * width + column]
         at, to = place[first], place[second]
@@ -277,93 +249,82 @@ def _trade(state: OrderState, bench: Bench, order: Any, one: int, two: int) -> N
 
 
 @part
-def _partners(state: OrderState, bench: Bench, numbers: Any, op: int) -> int:
+def _partners(search: OrderWalk, op: int) -> int:
     """List the vectors with which that of an op is to trade, one after another; return how many.
 
     That is any one, or the next few in the order of the op's resource, which all move up one place.
     """
-    line, vectors = bench.line, len(state.twin) // state.width
-    if state.resource[op] < 0 or _draw(numbers, 2) == 0:
-        line[0] = (state.row[op] + 1 + _draw(numbers, vectors - 1)) % vectors
+    state, buffers, rng = search.state, search.buffers, search.rng
+    line, vectors = buffers.line, len(state.twin) // state.width
+    if state.resource[op] < 0 or _draw(rng, 2) == 0:
+        line[0] = (state.row[op] + 1 + _draw(rng, vectors - 1)) % vectors
         return 1
-    column, asked, count, other = state.column[op], 1 + _draw(numbers, FURTHEST), 0, bench.after[op]
+    column, asked = state.column[op], 1 + _draw(rng, search.pace.passed)
+    count, other = 0, buffers.after[op]
     while other >= 0 and count < asked:
         if state.column[other] == column:
             line[count] = state.row[other]
             count += 1
-        other = bench.after[other]
+        other = buffers.after[other]
     return count
 
 
 @part
-def _is_taken(numbers: Any, chance: Any, heat: int, length: int) -> bool:
+def _is_taken(search: OrderWalk, current: int, length: int) -> bool:
     """Return true if orders of this length are taken; -1 stands for orders that are not valid."""
-    worse = length - numbers[CURRENT]
+    worse, chance = length - current, search.state.chance
     if length < 0 or worse <= 0:
         return length >= 0
-    return worse * CHANCE_UNIT <= heat * chance[_draw(numbers, CHANCES)]
+    return worse * 65_536 <= search.pace.heat * chance[_draw(search.rng, len(chance))]
 
 
 @part
-def _try_trade(
-    state: OrderState, bench: Bench, heat: int, op: int, order: Any, numbers: Any
-) -> bool:
-    """Let the vector of an op trade with others; return true if the orders have changed."""
-    one, count = state.row[op], _partners(state, bench, numbers, op)
+def _try_trade(search: OrderWalk, op: int, current: int) -> Changed:
+    """Let the vector of an op trade with others, in either direction."""
+    state, buffers, order = search.state, search.buffers, search.order
+    one, count = state.row[op], _partners(search, op)
     for turn in range(2 if count > 0 else 0):
         for place in range(count):
             at = count - 1 - place if turn else place
-            _trade(state, bench, order, one, bench.line[at])
+            _trade(state, buffers, order, one, buffers.line[at])
         if turn == 0:
-            length = simulate(state, bench, order)
-            if _is_taken(numbers, state.chance, heat, length):
-                outdate_all(state, bench, order)
-                return True
-    return False
+            length = simulate(state, buffers, order)
+            if _is_taken(search, current, length):
+                return outdate_all(state, buffers, order)
+    return Changed(0, 0, 0, 0)
 
 
 @part
-def _try_stretch(
-    state: OrderState, bench: Bench, pace: OrderSearchParams, at: int, order: Any, numbers: Any
-) -> bool:
-    """Move a stretch of the block at a place of the path; return true if orders have changed."""
-    first, final = bench.first[at], bench.final[at]
+def _try_stretch(search: OrderWalk, at: int, current: int) -> Changed:
+    """Move a stretch of the block at a place of the path."""
+    state, buffers, rng = search.state, search.buffers, search.rng
+    first, final = buffers.first[at], buffers.final[at]
     if first == final:
-        return False
+        return Changed(0, 0, 0, 0)
     passed = 1
-    if _draw(numbers, 2) == 0:
-        passed += _draw(numbers, min(pace.reach, final - first))
-    begin = first if _draw(numbers, 2) == 0 else final - passed
-    op, other, kind = bench.path[begin], bench.path[begin + passed], _draw(numbers, 3)
-    if not _is_free(state, bench, op, other, kind):
-        return False
-    count = _lay_out(bench, op, other, kind)
-    length = _estimate(state, bench, op, other, count)
-    if not _is_taken(numbers, state.chance, pace.heat, length):
-        return False
-    _move(state, bench, order, kind, count, op, other)
-    return True
-
-
-@part
-def _keep(order: Any, best: Any, numbers: Any) -> None:
-    """Keep the orders if they are the best."""
-    if numbers[CURRENT] < numbers[BEST]:
-        numbers[BEST] = numbers[CURRENT]
-        for place in range(len(order)):
-            best[place] = order[place]
+    if _draw(rng, 2) == 0:
+        passed += _draw(rng, min(search.pace.reach, final - first))
+    begin = first if _draw(rng, 2) == 0 else final - passed
+    kind = _draw(rng, 3)
+    stretch = StretchMove(buffers.path[begin], buffers.path[begin + passed], kind != 2, kind != 1)
+    if not _is_free(state, buffers, stretch):
+        return Changed(0, 0, 0, 0)
+    count = _lay_out(buffers, stretch)
+    length = _estimate(state, buffers, stretch, count)
+    if not _is_taken(search, current, length):
+        return Changed(0, 0, 0, 0)
+    return _move(state, buffers, search.order, stretch, count)
 
 
 @Kernel
 def search_orders(
     state: OrderState,
-    bench: Bench,
+    buffers: OrderBuffers,
     pace: OrderSearchParams,
-    steps: int,
     order: Any,
     best: Any,
-    numbers: Any,
-) -> None:
+    rng: Any,
+) -> int:
     """Change orders on the longest path by simulated annealing at one temperature.
 
     A step takes a stretch of ops at the beginning or end of a block (ops of one resource that
@@ -374,33 +335,40 @@ def search_orders(
 
     Parameters
     ----------
-    state, bench : OrderState, Bench
+    state, buffers : OrderState, OrderBuffers
         What is ordered, n ops; room.
     pace : OrderSearchParams
         What steps are tried and taken.
-    steps : int
-        Number of steps.
     order : int64[n]
         Topological order of all ops, resources included; becomes the last one.
     best : int64[n]
         Becomes the order of the best schedule where a better one was found.
-    numbers : int64[4]
-        See `RANDOM`; written.
+    rng : int64[1]
+        State of the random numbers; written.
+
+    Returns
+    -------
+    int
+        Makespan of the best orders, old or new, in ticks.
     """
-    outdate_all(state, bench, order)
-    is_changed, length = True, 0
-    for _ in range(steps):
-        if is_changed:
-            find_heads(state, bench, order)
-            find_tails(state, bench, order)
-            length = _trace(state, bench, numbers)
-            _keep(order, best, numbers)
-        if numbers[BEST] <= pace.target:
+    search = OrderWalk(state, buffers, pace, order, rng)
+    changed = outdate_all(state, buffers, order)
+    known, length, current = pace.known, 0, 0
+    for _ in range(pace.steps):
+        if changed.heads > 0:
+            find_heads(state, buffers, order, changed)
+            find_tails(state, buffers, order, changed)
+            length, current = _trace(state, buffers, rng)
+            if current < known:
+                known = current
+                for place in range(len(order)):
+                    best[place] = order[place]
+        if known <= pace.target:
             break
-        numbers[MOVES] += 1
-        at = _draw(numbers, length)
-        op = bench.path[at]
-        if state.row[op] >= 0 and _draw(numbers, 16) < pace.trades:
-            is_changed = _try_trade(state, bench, pace.heat, op, order, numbers)
+        at = _draw(rng, length)
+        op = buffers.path[at]
+        if state.row[op] >= 0 and _draw(rng, 16) < pace.trades:
+            changed = _try_trade(search, op, current)
         else:
-            is_changed = _try_stretch(state, bench, pace, at, order, numbers)
+            changed = _try_stretch(search, at, current)
+    return known

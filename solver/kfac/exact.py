@@ -27,8 +27,8 @@ from ppsolve.solver.kfac.component import (
     end_weights,
 )
 from ppsolve.solver.kfac.requirements import fits_one_period
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 
 @dataclass(frozen=True)

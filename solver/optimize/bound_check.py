@@ -18,7 +18,7 @@ from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.run.options import default_workers
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.second_proof import search_below
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+from ppsolve.solver.structure.holds import MemoryInfeasible
 
 SEED = 1
 """Not the default seed of the run that is checked."""

@@ -1,5 +1,5 @@
 """Periodic schedules: a steady state between the fill and the drain of a shorter schedule."""
 
-from ppsolve.solver.periodic.stretch import steady_schedule, stretched
+from ppsolve.solver.periodic.steady_state import steady_schedule, stretched
 
 __all__ = ["steady_schedule", "stretched"]

@@ -21,8 +21,8 @@ from ppsolve.solver.pipeline.grammar import (
     ComputeStep,
     Overlap,
 )
+from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.structure.units import whole_units
 
 FULL, INPUT, WEIGHT = 1, 2, 3
 """Places of the backwards in `COMPUTE_KINDS`."""

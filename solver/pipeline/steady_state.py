@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
 from ppsolve.solver.periodic import steady_schedule
-from ppsolve.solver.periodic.stretch import LEAST_TIMES
+from ppsolve.solver.periodic.steady_state import PARAMS
 from ppsolve.solver.pipeline.published import A_PIPELINE, has_unequal_microbatches
 
 ALIKE = Requirement(
     "micro-batches that are all alike", lambda instance: not has_unequal_microbatches(instance)
 )
 MANY = Requirement(
-    f"micro-batches >= {LEAST_TIMES} x devices",
-    lambda instance: instance.num_microbatches >= LEAST_TIMES * instance.num_devices,
+    f"micro-batches >= {PARAMS.least_times} x devices",
+    lambda instance: instance.num_microbatches >= PARAMS.least_times * instance.num_devices,
 )
 
 

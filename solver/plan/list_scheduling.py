@@ -31,7 +31,11 @@ from ppsolve.solver.heuristics.heuristic import Heuristic, Request
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.in_flight import walk
+from ppsolve.solver.kernels.in_flight import (
+    InFlightPipeline,
+    InFlightState,
+    schedule_in_flight,
+)
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics
 from ppsolve.solver.pipeline.actions import Chains, Order, resolved
@@ -279,11 +283,15 @@ def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
     arrival = arrays.duration.copy()
     arrival[0] += there
     arrival[1] += back
-    shape = (stages, count, rows, devices, rule.patience)
     start = np.zeros(arrays.num_ops, dtype=np.int64)
-    stuck = walk(
-        np.array(shape, dtype=np.int64),
-        _members(arrays.device, devices),
+    last_first = np.arange(stages)[::-1]
+    pipeline = InFlightPipeline(
+        stages,
+        count,
+        rows,
+        rule.patience,
+        np.cumsum([0, *np.bincount(arrays.device, minlength=devices)], dtype=np.int64),
+        last_first[np.argsort(arrays.device[last_first], kind="stable")],
         arrays.device,
         arrays.duration.ravel(),
         arrival.ravel(),
@@ -291,10 +299,10 @@ def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
         arrays.freed.ravel(),
         _most_in_flight(rule.warm_up, stages, devices, count),
         arrays.room,
-        np.zeros(rows * stages, dtype=np.int64),
-        *np.zeros((3, devices), dtype=np.int64),
-        start,
     )
+    placed = np.zeros(rows * stages, dtype=np.int64)
+    state = InFlightState(placed, *np.zeros((3, devices), dtype=np.int64))
+    stuck = schedule_in_flight(pipeline, state, start)
     return None if stuck else np.concatenate([start, _tail_starts(arrays, start)])
 
 
@@ -305,14 +313,6 @@ def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int
     usual = warm_up * np.arange(stages, 0, -1) * devices / stages
     most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
     return most
-
-
-def _members(device: IntArray, devices: int) -> IntArray:
-    # Pointers to the stages of each device, then these, the last first.
-    last_first = np.arange(len(device))[::-1]
-    order = last_first[np.argsort(device[last_first], kind="stable")]
-    ends = devices + 1 + np.cumsum(np.bincount(device, minlength=devices))
-    return np.concatenate([[devices + 1], ends, order])
 
 
 def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:

@@ -27,7 +27,7 @@ from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener, ProgressReporter
 from ppsolve.solver.run.step import Outcome, Step, Steps, Stop, Turn
 from ppsolve.solver.run.task import Task
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+from ppsolve.solver.structure.holds import MemoryInfeasible
 
 OUT_OF_TIME = "not run to its end: the time limit was reached"
 

@@ -16,7 +16,7 @@ from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.stress import StressEntry, StressReport
-from ppsolve.solver.kernels.chains import sort_ops
+from ppsolve.solver.kernels.longest_paths import sort_ops
 from ppsolve.solver.structure.tables import graph_of, joined, rows_by
 
 """Limits of random durations."""

@@ -9,20 +9,13 @@ import numpy as np
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges, find_cycle
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.kernels.chains import longest_tails, sort_ops
+from ppsolve.solver.kernels.longest_paths import longest_tails, sort_ops
 from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.tables import joined, rows_by
 
 
 class Dag:
-    """Nodes 0..n-1 and edges start(after) >= start(before) + delay.
-
-    Parameters
-    ----------
-    num_nodes : int
-        Number of nodes n.
-    before, after, delay : int64[k]
-        The edges.
+    """Nodes 0..n-1 and k edges start(after) >= start(before) + delay.
 
     Raises
     ------
@@ -48,10 +41,8 @@ class Dag:
 
         Parameters
         ----------
-        problem : Problem
-            The problem, n ops.
-        *extra : Edges
-            Further precedences; lags in ticks.
+        problem, *extra : Problem, Edges
+            n ops, and further precedences.
 
         Returns
         -------
@@ -75,33 +66,16 @@ class Dag:
     def heads(self, initial: IntArray) -> IntArray:
         """Return the longest path into every node.
 
-        Parameters
-        ----------
-        initial : int64[n]
-            Lower bound of each node alone.
-
-        Returns
-        -------
-        int64[n]
-            Smallest values >= `initial` with value(after) >= value(before) + delay.
+        These are the smallest values >= `initial`, int64[n], the lower bound of each node alone,
+        with value(after) >= value(before) + delay.
         """
         return self._longest(self._leaders, initial, self._upwards)
 
     def tails(self, initial: IntArray) -> IntArray:
         """Return the longest path out of every node, measured from the node's start.
 
-        With the durations as `initial` this is the least time from an op's start to the end of
-        the last op that depends on it.
-
-        Parameters
-        ----------
-        initial : int64[n]
-            Lower bound of each node alone.
-
-        Returns
-        -------
-        int64[n]
-            Smallest values >= `initial` with value(before) >= value(after) + delay.
+        These are the smallest values >= `initial`, int64[n], with value(before) >= value(after) +
+        delay: for durations, the least time from an op's start to the end of all that depend on it.
         """
         return self._longest(self._followers, initial, self._upwards[::-1].copy())
 

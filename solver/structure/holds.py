@@ -1,9 +1,13 @@
-"""Memory pools as holds: amounts that are held from the start of one op to the end of another."""
+"""Memory pools as holds: amounts that are held from the start of one op to the end of another.
+
+What a pool must hold at one moment in every schedule is checked here too.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,10 +18,32 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Pool, Problem
 from ppsolve.solver.structure.tables import rows_by
-from ppsolve.solver.structure.units import whole_units
 
 ALWAYS = -1
 """Stands for "from the beginning" or "to the very end" in place of an op."""
+
+
+def whole_units(amounts: Sequence[Fraction], count: int) -> tuple[IntArray, int]:
+    """Return amounts as multiples of their largest common unit 1 / k.
+
+    Parameters
+    ----------
+    amounts : sequence of Fraction
+        a amounts.
+    count : int
+        Sums of at most this many of them are to be formed.
+
+    Returns
+    -------
+    amounts : int64[a] or object[a]
+        The multiples; Python's own integers where a sum could exceed 64 bits.
+    k : int
+        Units in 1.
+    """
+    unit = math.lcm(*(amount.denominator for amount in amounts))
+    whole = [amount.numerator * (unit // amount.denominator) for amount in amounts]
+    largest = max(map(abs, whole), default=0) * max(1, count)
+    return np.array(whole, dtype=np.int64 if largest < 2**62 else object), unit
 
 
 class Neighbours:
@@ -42,7 +68,7 @@ class Neighbours:
         return self._targets[self._pointer[op] : self._pointer[op + 1]]
 
     def are_near(self, first: IntArray, last: IntArray) -> BoolArray:
-        """Return true for pairs of ops that are the same op or at most two edges apart.
+        """Return true where at most two edges lead from an op to another one.
 
         Parameters
         ----------
@@ -52,7 +78,7 @@ class Neighbours:
         Returns
         -------
         bool[k]
-            True where at most two edges lead from `first` to `last`.
+            By pair.
         """
         near: BoolArray = first == last
         pair, op = np.arange(len(first)), first
@@ -90,25 +116,15 @@ class Adjacency:
 class Holds:
     """A pool rewritten as intervals; use at time t = base + amounts of the holds that contain t.
 
-    Parameters
-    ----------
-    base : Fraction
-        Amount in use at all times. A release that no acquire precedes lowers it and becomes a hold
-        from the beginning to its end, so it may be negative.
-    acquire, release : int64[h]
-        Hold k lasts from the start of op ``acquire[k]`` to the end of op ``release[k]``;
-        `ALWAYS` where there is no such op.
-    amounts : tuple of Fraction
-        Distinct amounts, going up.
-    index : int64[h]
-        Index of each hold's amount in `amounts`.
+    A release that no acquire precedes lowers the base, which may be negative, and becomes a hold
+    from the beginning to its end.
     """
 
-    base: Fraction
-    acquire: IntArray
-    release: IntArray
-    amounts: tuple[Fraction, ...]
-    index: IntArray
+    base: Fraction  # amount in use at all times
+    acquire: IntArray  # int64[h]: op at whose start each hold begins, or `ALWAYS`
+    release: IntArray  # int64[h]: op at whose end it ends, or `ALWAYS`
+    amounts: tuple[Fraction, ...]  # distinct amounts, going up
+    index: IntArray  # int64[h]: index of each hold's amount in `amounts`
 
     @cached_property
     def amount(self) -> tuple[Fraction, ...]:
@@ -130,12 +146,8 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
 
     Parameters
     ----------
-    problem : Problem
-        The problem.
-    pool : Pool
-        One of its pools.
-    links : Adjacency
-        Direct successors and predecessors of every op.
+    problem, pool, links : Problem, Pool, Adjacency
+        The problem, one of its pools, and the neighbours of every op.
 
     Returns
     -------
@@ -272,12 +284,12 @@ def reachable(neighbours: Neighbours, first: int) -> set[int]:
     neighbours : Neighbours
         Successors of the ops, or predecessors to go backwards.
     first : int
-        The op to begin with.
+        The op.
 
     Returns
     -------
     set of int
-        Op numbers, `first` included.
+        Op numbers.
     """
     seen = {first}
     queue = deque([first])
@@ -287,3 +299,82 @@ def reachable(neighbours: Neighbours, first: int) -> set[int]:
                 seen.add(op)
                 queue.append(op)
     return seen
+
+
+class MemoryInfeasible(Exception):
+    """A pool cannot hold the memory that an op or a chain of ops requires at once."""
+
+
+def check_requirements(
+    problem: Problem,
+    pool: Pool,
+    holds: Holds,
+    acquires: Iterable[int],
+    links: Adjacency,
+    max_steps: int = 30_000_000,
+) -> None:
+    """Refuse a pool that cannot hold the memory in use at the start of some op in every schedule.
+
+    At the start of an op, everything is in use that its predecessors acquired and its successors
+    release. A release counts as later only if it must end later, not at the same moment.
+
+    Parameters
+    ----------
+    problem, pool, holds, links : Problem, Pool, Holds, Adjacency
+        The problem, one of its pools with its holds, and the neighbours of every op.
+    acquires : iterable of int
+        Acquiring ops to check; one of several alike is enough.
+    max_steps : int
+        Acquires x ops up to which every acquire is checked; above it, on huge problems without
+        alike micro-batches, the capacity is left to heuristics and search.
+
+    Raises
+    ------
+    MemoryInfeasible
+        Names the op, the memory that it requires, and the capacity.
+    """
+    if pool.initial > pool.limit:
+        raise MemoryInfeasible(
+            f"memory: {pool.name} holds {_text(pool.initial)} before anything runs, "
+            f"capacity {_text(pool.capacity)}"
+        )
+    if holds.base + holds.total <= pool.limit:
+        return
+    chosen = list(acquires)
+    if len(chosen) * problem.num_ops > max_steps:
+        return
+    for op in chosen:
+        before, after = reachable(links.predecessors, op), reachable(links.successors, op)
+        _check_start(problem, pool, holds, op, before, after)
+
+
+def _check_start(
+    problem: Problem, pool: Pool, holds: Holds, op: int, before: set[int], after: set[int]
+) -> None:
+    begun = _among(holds.acquire, before)
+    lasting = _among(holds.release, after)
+    if not problem.duration[op]:
+        lasting &= (holds.release == ALWAYS) | (problem.duration[holds.release] > 0)
+    held = begun & lasting
+    counts = np.bincount(holds.index[held], minlength=len(holds.amounts)).tolist()
+    in_use = sum(map(mul, holds.amounts, counts), holds.base)
+    if in_use > pool.limit:
+        first = np.setdiff1d(holds.acquire[held], (ALWAYS, op))
+        holders = problem.op_names(first)
+        others = ", ".join(sorted(set(holders))[:8])
+        what = f"together with {others} needs" if others else "alone needs"
+        raise MemoryInfeasible(
+            f"memory: {problem.op_name(op)} {what} {_text(in_use)} of {pool.name}"
+            f"{f' ({_text(pool.initial)} of it static)' if pool.initial else ''}, capacity "
+            f"{_text(pool.capacity)}"
+        )
+
+
+def _among(ops: IntArray, chosen: set[int]) -> BoolArray:
+    """Return true where an op is `ALWAYS` or among those chosen."""
+    mask: BoolArray = np.isin(ops, [ALWAYS, *chosen])
+    return mask
+
+
+def _text(amount: Fraction) -> str:
+    return f"{float(amount):.12g}"

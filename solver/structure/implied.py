@@ -19,9 +19,15 @@ import numpy as np
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.structure.dag import Dag
-from ppsolve.solver.structure.holds import ALWAYS, Adjacency, Holds, holds_of
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible, check_requirements
-from ppsolve.solver.structure.units import whole_units
+from ppsolve.solver.structure.holds import (
+    ALWAYS,
+    Adjacency,
+    Holds,
+    MemoryInfeasible,
+    check_requirements,
+    holds_of,
+    whole_units,
+)
 
 
 def index_order(problem: Problem) -> Edges:
@@ -49,20 +55,11 @@ class Lane:
 
     The nest of a lane is the lane with the lanes that enclose it: acquired earlier and released
     later in the same row, as the outer chunks of a V placement enclose the inner ones.
-
-    Parameters
-    ----------
-    acquire : Column
-        The acquiring column.
-    amount : Fraction
-        Amount that each of its ops acquires.
-    releases : tuple of (Column, Fraction)
-        The releasing columns with the amount that each of their ops releases.
     """
 
     acquire: Column
-    amount: Fraction
-    releases: tuple[tuple[Column, Fraction], ...]
+    amount: Fraction  # what each of its ops acquires
+    releases: tuple[tuple[Column, Fraction], ...]  # releasing columns, what each op releases
 
     @property
     def columns(self) -> list[Column]:
@@ -85,37 +82,20 @@ class Lane:
 class PoolOrder:
     """A pool with its holds, its lanes and the precedences that its capacity implies.
 
-    Parameters
-    ----------
-    pool, holds
-        The pool and its holds.
-    lanes : tuple of Lane
-        Empty unless every hold belongs to a family.
-    before, after : int64[k]
-        end(before) <= start(after) in every index-ordered schedule within the capacity.
-    is_exact : bool
-        These precedences alone are equivalent to the pool's capacity.
-    is_whole : bool
-        Every acquire belongs to a lane and is released in one piece.
+    In every index-ordered schedule within the capacity end(before) <= start(after).
     """
 
     pool: Pool
     holds: Holds
-    lanes: tuple[Lane, ...]
-    before: IntArray
-    after: IntArray
-    is_exact: bool
-    is_whole: bool
+    lanes: tuple[Lane, ...]  # empty unless every hold belongs to a family
+    before: IntArray  # int64[k]
+    after: IntArray  # int64[k]
+    is_exact: bool  # these precedences alone are equivalent to the pool's capacity
+    is_whole: bool  # every acquire belongs to a lane and is released in one piece
 
 
 class ImpliedOrder:
-    """Implied precedences of one problem, computed once and shared by bounds and models.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    """
+    """Implied precedences of one problem, computed once and shared by bounds and models."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -199,7 +179,7 @@ class ImpliedOrder:
         Parameters
         ----------
         first, second : Column
-            Columns of one family, of which the second one follows the first.
+            Columns of one family; the second one follows the first.
 
         Returns
         -------

@@ -13,17 +13,15 @@ import numpy as np
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.kernels.gaps import NEVER, Gaps
-from ppsolve.solver.kernels.ledger import MemoryState
-from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph, ResourceUse, Sources
-from ppsolve.solver.kernels.usage import Usage
-
-_MAX_UNITS = 2**61
-"""Largest amount in whole units; sums of two stay within 64 bits."""
-
-_ROUNDED_UNITS = 2**50
-"""Units of a capacity where exact ones would be too many. Half a unit of error for each of 200,000
-ops is 1e-10 of the capacity, a tenth of the excess of 1e-9 that is allowed."""
+from ppsolve.solver.kernels.memory_state import MemoryState
+from ppsolve.solver.kernels.records import (
+    NEVER,
+    MemoryUse,
+    PrecedenceGraph,
+    ResourceUse,
+    Sources,
+)
+from ppsolve.solver.kernels.serial_sgs import Gaps, Usage
 
 T = TypeVar("T")
 
@@ -46,10 +44,8 @@ def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    *edges : Edges
-        Precedences beside those of the problem.
+    problem, *edges : Problem, Edges
+        n ops, and further precedences.
 
     Returns
     -------
@@ -69,9 +65,7 @@ def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
 
 
 def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
-    """Return the precedences with ops numbered by their places in an order.
-
-    Walks in this order then read memory in sequence.
+    """Return precedences with ops numbered by an order; walks in it read memory in sequence.
 
     Parameters
     ----------
@@ -105,10 +99,8 @@ def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sour
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    *edges : Edges
-        Precedences beside those of the problem.
+    problem, *edges : Problem, Edges
+        n ops, and further precedences.
     backwards : bool
         Time runs backwards: the op that comes first waits for the one after it.
 
@@ -129,10 +121,8 @@ def joined(problem: Problem, *edges: Edges) -> Edges:
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    *edges : Edges
-        Further precedences.
+    problem, *edges : Problem, Edges
+        n ops, and further precedences.
 
     Returns
     -------
@@ -286,9 +276,10 @@ def _units(pool: Pool) -> tuple[list[int], int]:
     unit = Fraction(math.lcm(*(amount.denominator for amount in pool.amounts)))
     free = pool.limit - pool.initial
     total = sum(pool.amounts, abs(free)) * (len(pool.acquire_op) + 1)
-    if total * unit < _MAX_UNITS:
+    if total * unit < 2**61:  # sums of two stay within 64 bits
         return [int(amount * unit) for amount in pool.amounts], math.floor(free * unit)
-    unit = _ROUNDED_UNITS / max([abs(free), *pool.amounts])
+    # Half a unit of error for each of 200,000 ops is 1e-10 of the capacity, a tenth of the excess.
+    unit = 2**50 / max([abs(free), *pool.amounts])
     margin = (pool.limit - pool.capacity) / 2
     return [round(amount * unit) for amount in pool.amounts], math.floor((free - margin) * unit)
 

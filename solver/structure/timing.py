@@ -11,27 +11,20 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
-from ppsolve.solver.kernels.chains import earliest_starts, sort_ops
-from ppsolve.solver.kernels.first_come import Kept, serve_first_come
 from ppsolve.solver.kernels.heaps import empty_heaps
+from ppsolve.solver.kernels.longest_paths import (
+    FirstComeState,
+    FirstComeUse,
+    earliest_starts,
+    serve_first_come,
+    sort_ops,
+)
 from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 from ppsolve.solver.structure.tables import graph_of, resource_use_of
 
-_CYCLE_SEARCHES = 64
-"""Ops of a cycle from which a shorter one is searched; each search walks the stuck ops once. With
-fewer the reported cycle may be longer, never wrong."""
-
 
 class Network:
-    """A problem and extra precedences as plain Python lists, several times faster to walk.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem, n ops.
-    extra : Edges
-        Precedences beside those of the problem.
-    """
+    """A problem and extra precedences as plain Python lists, several times faster to walk."""
 
     def __init__(self, problem: Problem, *extra: Edges) -> None:
         graph = graph_of(problem, *extra)
@@ -130,32 +123,28 @@ def _follow(graph: PrecedenceGraph, start: IntArray) -> None:
 
 def _serve(problem: Problem, graph: PrecedenceGraph, served: ResourceUse, start: IntArray) -> None:
     """Start ops as soon as precedences and resources that serve first come allow."""
-    count = problem.num_ops
-    serve_first_come(
-        graph,
-        served,
-        _kept_intervals(problem, served),
-        problem.pinned,
+    state = FirstComeState(
         graph.num_predecessors.copy(),
         np.zeros(problem.num_resources, dtype=np.int64),
-        empty_heaps(np.array([count])),
+        empty_heaps(np.array([problem.num_ops])),
         graph.earliest.copy(),
-        start,
     )
+    serve_first_come(graph, _first_come_use(problem, served), state, start)
 
 
-def _kept_intervals(problem: Problem, served: ResourceUse) -> Kept:
-    """Return the intervals that pinned ops keep free on resources that are served first come."""
+def _first_come_use(problem: Problem, served: ResourceUse) -> FirstComeUse:
+    """Return the resources with the intervals that pinned ops keep free."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(served.pointer))
     held = problem.pinned[owner] != FREE
     resource, op = served.resource[held], owner[held]
     order = np.lexsort((problem.pinned[op], resource))
     begin, numbers = problem.pinned[op[order]], np.arange(problem.num_resources + 1)
     pointer = np.searchsorted(resource[order], numbers).astype(np.int64)
-    return Kept(pointer, begin, begin + problem.duration[op[order]])
+    end = begin + problem.duration[op[order]]
+    return FirstComeUse(served, problem.pinned, pointer, begin, end)
 
 
-def short_cycle(network: Network, stuck: set[int]) -> list[int]:
+def short_cycle(network: Network, stuck: set[int], searches: int = 64) -> list[int]:
     """Return a short cycle among the ops in `stuck`, each op waiting for the one before it.
 
     Parameters
@@ -164,6 +153,8 @@ def short_cycle(network: Network, stuck: set[int]) -> list[int]:
         The precedences.
     stuck : set of int
         Ops of which each waits for another one of them, so that they contain a cycle.
+    searches : int
+        Ops of a cycle from which a shorter one is searched; with fewer the cycle may be longer.
 
     Returns
     -------
@@ -171,7 +162,7 @@ def short_cycle(network: Network, stuck: set[int]) -> list[int]:
         Op numbers, the smallest first.
     """
     best = _any_cycle(network, stuck)
-    for origin in sorted(best)[:_CYCLE_SEARCHES]:
+    for origin in sorted(best)[:searches]:
         cycle = _shortest_through(network, stuck, origin, len(best))
         if cycle is not None:
             best = cycle

@@ -15,8 +15,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.marks import first
 from tests.paths import DATA
 

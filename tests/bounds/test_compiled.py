@@ -11,8 +11,8 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels import compilation
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.small import op, small
 from tests.strategies import tiny_problems
 

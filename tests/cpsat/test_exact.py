@@ -17,8 +17,8 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints, demands
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.asking import solve_exactly
 from tests.bruteforce import brute_force
 from tests.marks import first

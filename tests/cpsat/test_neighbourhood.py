@@ -20,7 +20,7 @@ from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
 from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem, obstacle
 from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, WindowLNS
 from ppsolve.solver.heuristics.list_rules import list_tail
-from ppsolve.solver.kernels.stretch import Aim
+from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.heuristics.test_order_search import in_any_order, job_shop

@@ -17,8 +17,8 @@ from ppsolve.models.graph import GraphInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.marks import first
 from tests.plain_model import plain_optimum, plain_range
 

@@ -12,7 +12,7 @@ from ppsolve.solver.flow.evaluator import Evaluator
 from ppsolve.solver.flow.exhaustive import best_under
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.line import NEVER
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.optimize.kinds import kind_of, lower
 
 SPLIT = {

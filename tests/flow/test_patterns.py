@@ -14,7 +14,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.line import NEVER
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.structure.timing import time_orders
 

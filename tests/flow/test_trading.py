@@ -7,7 +7,7 @@ import numpy as np
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.flow.trading import Exchange, Heat, arrangements, sizes_of
-from ppsolve.solver.kernels.exchange import EXCHANGE
+from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 UNEQUAL = {
@@ -66,7 +66,7 @@ def test_an_offer_is_kept_if_it_is_better() -> None:
 def test_heat_falls_with_the_square_of_what_is_left_of_a_round() -> None:
     """Of 4 walks each may lose 0.3 % of the best at first; the next round has 8."""
     found = search([0, 1, 2], [3, 4, 5])
-    found.numbers[1], heat = 100_000, Heat()
+    found.best_value[:], heat = 100_000, Heat()
     assert [heat.next(found) for _ in range(4)] == [301, 169, 76, 19]
     found.best_member[:] = np.flip(found.best_member)
     assert [heat.next(found) for _ in range(2)] == [301, 230]

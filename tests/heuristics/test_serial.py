@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.solver.heuristics.serial import TimeLine
-from ppsolve.solver.kernels.usage import Usage, add_change, room_from
+from ppsolve.solver.kernels.serial_sgs import Usage, add_change, room_from
 
 MOMENTS = st.integers(0, 12)
 
@@ -39,7 +39,7 @@ def test_first_moment_from_which_the_use_stays_within_the_room(
     for moment, amount in changes:
         add_change(usage, 0, moment, amount)
     if usage.final[0] > room:
-        return  # Nobody asks: the ledger has no room for such an op.
+        return  # Nobody asks: the pool has no room for such an op.
     levels = [sum(a for m, a in changes if m <= t) for t in range(14)]
     expected = next(t for t in range(time, 14) if all(level <= room for level in levels[t:]))
     assert room_from(usage, 0, time, room) == expected

@@ -17,9 +17,9 @@ import pytest
 from ppsolve.solver.kernels import cache, compilation
 from ppsolve.solver.kernels.compilation import Kernel
 from ppsolve.solver.kernels.native import machine
+from ppsolve.solver.kernels.native.body import layout_of
 from ppsolve.solver.kernels.native.machine import machine_code
 from ppsolve.solver.kernels.native.translate import translate
-from ppsolve.solver.kernels.native.values import layout_of
 
 has_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="access lists, not owners")
 FOREIGN = 54_321
@@ -282,7 +282,8 @@ from ppsolve.solver.optimize.api import optimize
 if "full" in sys.argv:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
-compilation.PAYING_STEPS = 0  # by default only larger pipelines are worth it
+# By default only larger pipelines are worth it.
+compilation.PARAMS = compilation.CompilationParams(paying_steps=0)
 times = {"forward": 10, "backward": 20}
 pipeline = {"num_devices": 2, "num_microbatches": 2, "times": times}
 print(optimize(PipelineInstance.parse(pipeline), time_limit=0.0, workers=1).value)

@@ -48,7 +48,7 @@ def test_a_kernel_reads_records_and_writes_arrays(
 
 def test_little_work_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(compilation._state, "compiled", False)
-    compilation.expect(compilation.PAYING_STEPS - 1)
+    compilation.expect(compilation.PARAMS.paying_steps - 1)
     assert not compilation.is_compiled()
 
 
@@ -57,11 +57,11 @@ def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(compilation._state, "compiled", False)
     monkeypatch.setattr(compilation, "is_warm", lambda *_: False)
     monkeypatch.setitem(compilation._state, "due", math.inf)
-    with compilation.answering_within(compilation.COMPILING_SECONDS - 1):
-        assert compilation.expect(compilation.PAYING_STEPS)  # it would pay
+    with compilation.answering_within(compilation.PARAMS.compiling_seconds - 1):
+        assert compilation.expect(compilation.PARAMS.paying_steps)  # it would pay
         assert not compilation.is_compiled()
     # The limit of one call is not that of the next.
-    assert compilation.expect(compilation.PAYING_STEPS)
+    assert compilation.expect(compilation.PARAMS.paying_steps)
     assert compilation.is_compiled()
 
 
@@ -70,7 +70,7 @@ def test_kernels_of_the_cache_are_used_at_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(compilation._state, "compiled", False)
     monkeypatch.setattr(compilation, "is_warm", lambda *_: True)
     monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
-    compilation.expect(compilation.PAYING_STEPS)
+    compilation.expect(compilation.PARAMS.paying_steps)
     assert compilation.is_compiled()
 
 
@@ -123,7 +123,8 @@ def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
 ) -> None:
     monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setattr(cache, "folder", lambda: tmp_path)
-    monkeypatch.setattr(compilation, "ASKING_SECONDS", 0.0)
+    hasty = compilation.CompilationParams(asking_seconds=0.0)
+    monkeypatch.setattr(compilation, "PARAMS", hasty)
     monkeypatch.setitem(compilation._state, "compiled", True)
     monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
     row, sums = Row(np.array([1, 2, 3]), 5), np.zeros(3, dtype=np.int64)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ppsolve.solver.kernels.native.body import UntranslatableError
 from ppsolve.solver.kernels.native.machine import machine_code
-from ppsolve.solver.kernels.native.values import UntranslatableError
 from tests.paths import ROOT
 
 HEAD = "def kernel(a: int, b: int, x: float, one: Any, row: Row) -> int:\n"

@@ -13,13 +13,12 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds.room import ReleaseAmounts
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.memory_work import (
-    FAR,
     LaneMemory,
-    Merged,
-    WorkTimes,
+    WorkBuffers,
     raise_acquires,
     working_room,
 )
+from ppsolve.solver.kernels.records import NEVER
 
 NONE = np.zeros(0, dtype=np.int64)
 SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
@@ -51,7 +50,7 @@ def rooms(draw: st.DrawFn) -> tuple[ReleaseAmounts, LaneMemory, IntArray]:
     return amounts, room, heads.astype(np.int64)
 
 
-def room_for(room: LaneMemory, heads: IntArray) -> tuple[Merged, WorkTimes]:
+def room_for(room: LaneMemory, heads: IntArray) -> WorkBuffers:
     return working_room(*heads.shape, len(room.extra))
 
 
@@ -105,7 +104,7 @@ def times_by_choice(
     found = []
     for choice in tried:
         # Without work before it a release has no time, not time 0: heads may be of any sign.
-        ends = [-FAR]
+        ends = [-NEVER]
         for cut in cuts.tolist()[::thinning]:
             started = [int((part < cut).sum()) for part in released]
             late = sum(
@@ -118,7 +117,7 @@ def times_by_choice(
             work = max(late, unfit)
             for count, done, length in zip(choice, started, room.release_length, strict=False):
                 work += max(count - done, 0) * int(length)
-            ends.append(cut + work if work else -FAR)
+            ends.append(cut + work if work else -NEVER)
         found.append(max(ends))
     return found
 
@@ -148,10 +147,8 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
     case: tuple[ReleaseAmounts, LaneMemory, IntArray], thinning: int
 ) -> None:
     amounts, room, heads = case
-    raised = heads[0].copy()
-    raise_acquires(
-        room, heads.ravel().copy(), raised, NONE.copy(), *room_for(room, heads), 1, thinning
-    )
+    raised, room = heads[0].copy(), room._replace(thinning=thinning)
+    raise_acquires(room, heads.ravel().copy(), raised, NONE.copy(), room_for(room, heads))
     for j, head in enumerate(heads[0].tolist()):
         assert raised[j] == max(head, earliest(amounts, room, heads, j, thinning))
 
@@ -165,8 +162,8 @@ def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
     lanes, rows = len(amounts.taken), len(heads[0])
     final = heads[lanes, -1:].copy()
     least = final[0]
-    work = room_for(room, heads)
-    raise_acquires(room, heads.ravel().copy(), heads[0].copy(), final, *work, 1, thinning)
+    room = room._replace(thinning=thinning)
+    raise_acquires(room, heads.ravel().copy(), heads[0].copy(), final, room_for(room, heads))
     waits = rows and choices(amounts, rows - 1)
     assert final[0] == max(least, last_return(amounts, room, heads, thinning) if waits else 0)
 
@@ -176,13 +173,12 @@ def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     @given(rooms(), st.integers(1, 3), st.integers(1, 3))
     def check(case: tuple[ReleaseAmounts, LaneMemory, IntArray], step: int, thinning: int) -> None:
         _, room, heads = case
+        room = room._replace(step=step, thinning=thinning)
         answers = []
         for compiled in (False, True):
             monkeypatch.setitem(compilation._state, "compiled", compiled)
             raised, final = heads[0].copy(), heads[-1, -1:].copy()
-            raise_acquires(
-                room, heads.ravel().copy(), raised, final, *room_for(room, heads), step, thinning
-            )
+            raise_acquires(room, heads.ravel().copy(), raised, final, room_for(room, heads))
             answers.append(raised.tolist() + final.tolist())
         assert answers[0] == answers[1]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ppsolve.solver.kernels import cache
+from ppsolve.solver.kernels.native.body import UntranslatableError
 from ppsolve.solver.kernels.native.machine import machine_code
-from ppsolve.solver.kernels.native.values import UntranslatableError
 
 NUMBERS = (-7, -3, -1, 0, 1, 2, 3, 8, 2**40)
 LIMIT = 5

@@ -14,15 +14,15 @@ from ppsolve.solver.heuristics.priorities import longest_tail
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kernels.chains import (
+from ppsolve.solver.kernels.longest_paths import (
     Groups,
     earliest_starts,
     longest_tails,
     sort_ops,
     start_within,
 )
-from ppsolve.solver.kernels.gaps import NEVER, Gaps, block, free_from, occupy
-from ppsolve.solver.kernels.records import ResourceUse
+from ppsolve.solver.kernels.records import NEVER, ResourceUse
+from ppsolve.solver.kernels.serial_sgs import Gaps, block, free_from, occupy
 from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (

@@ -9,7 +9,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.periodic.rows import Rows, first_rows, rows_of
+from ppsolve.solver.periodic.steady_state import Rows, first_rows, rows_of
 
 TIMES = {"forward": 3, "backward_input": 4, "backward_weight": 2}
 

@@ -10,7 +10,7 @@ import pytest
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
-from ppsolve.solver.periodic.rows import first_rows, rows_of
+from ppsolve.solver.periodic.steady_state import first_rows, rows_of
 from tests.periodic.cases import pipeline
 from tests.small import op, small
 

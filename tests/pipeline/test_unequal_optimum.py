@@ -19,8 +19,8 @@ from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.optimize.registry import chosen_heuristics, run_heuristic
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.asking import solve_exactly
 from tests.bruteforce import brute_force
 from tests.marks import first

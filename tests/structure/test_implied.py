@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from ppsolve.models.core.problem import Problem
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane, _required_releases
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.small import holding, named_edges, op, small
 
 WAYS = (("a", "b", 1), ("a", "c", 0), ("b", "d", 0), ("c", "d", 4))

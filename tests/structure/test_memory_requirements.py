@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ppsolve.models.core.problem import Problem
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.small import holding, op, small
 
 TAKE, GIVE = {"acquire": {"m": 1}}, {"release_at_end": {"m": 1}}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ppsolve.models.core.problem import FREE
+from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.owners import number_in, owners
-from ppsolve.solver.structure.units import whole_units
 from tests.small import op, small
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds import work_by_resource
 from ppsolve.solver.cpsat.neighbourhood.part import Subproblem
-from ppsolve.solver.kernels.stretch import NEVER
+from ppsolve.solver.kernels.window_bound import NEVER
 
 
 @dataclass(frozen=True, eq=False)

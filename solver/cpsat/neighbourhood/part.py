@@ -13,20 +13,20 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
-from ppsolve.solver.kernels.stretch import (
+from ppsolve.solver.kernels.window_bound import (
     NEVER,
     Aim,
-    Line,
-    StretchState,
+    OpSequence,
     Surroundings,
+    WindowState,
     empty_space,
     refutes,
 )
 from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.structure.units import whole_units
 
 
 def obstacle(problem: Problem) -> str | None:
@@ -94,7 +94,7 @@ class FixedOrderGraph:
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
         self.stocks = [Stock.of(order.pool) for order in implied.pools if not order.is_exact]
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, OpSequence] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
     def sequence(self, slant: int) -> IntArray:
@@ -114,13 +114,13 @@ class FixedOrderGraph:
         sequence: IntArray = self._line(slant).op
         return sequence
 
-    def _line(self, slant: int) -> Line:
+    def _line(self, slant: int) -> OpSequence:
         if slant not in self._lines:
             line = slant * self.slope * self.problem.device
             sequence = np.lexsort((self._level, self.schedule.start - line))
             place = np.empty_like(sequence)
             place[sequence] = np.arange(len(sequence))
-            self._lines[slant] = Line(sequence, place)
+            self._lines[slant] = OpSequence(sequence, place)
         return self._lines[slant]
 
     def refutes(self, first: int, last: int, slant: int, aim: Aim) -> bool:
@@ -144,7 +144,7 @@ class FixedOrderGraph:
         return bool(refutes(around, self._line(slant), first, last, aim, space))
 
     @cached_property
-    def _around(self) -> tuple[Surroundings, StretchState]:
+    def _around(self) -> tuple[Surroundings, WindowState]:
         problem, full, count = self.problem, self.implied.full, self.problem.num_ops
         none = np.full(1, FREE, dtype=np.int64)
         behind = [np.concatenate([none, order])[: len(order)] for order in self.orders]

@@ -21,7 +21,7 @@ from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
 from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
 from ppsolve.solver.cpsat.params import WindowParams
-from ppsolve.solver.kernels.stretch import Aim
+from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 SLANTS = (0, 1, -1)

@@ -1,17 +1,103 @@
-"""The text of one function in LLVM's language."""
+"""The text of one function in LLVM's language, and the values in it."""
 
 from __future__ import annotations
 
-from ppsolve.solver.kernels.native.values import (
-    FLOAT,
-    INT,
-    Array,
-    Number,
-    Record,
-    Slot,
-    UntranslatableError,
-    Value,
-)
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+INT, FLOAT, POINTER = "i64", "double", "ptr"
+"""Kinds of numbers, by LLVM's names. Truth is an `INT`, 0 or 1."""
+
+
+class UntranslatableError(Exception):
+    """A kernel uses something that has no translation; kernels are written without it."""
+
+
+class NoSourceError(UntranslatableError):
+    """The text of a kernel is not here, as in programs that are shipped without it."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant, or a register."""
+
+    text: str
+    kind: str = INT
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A number in memory, which LLVM turns into registers."""
+
+    text: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Array:
+    """An int64 array: the address of its first number, and how many there are."""
+
+    pointer: Number | Slot
+    length: Number | Slot
+
+
+@dataclass(frozen=True)
+class Record:
+    """A named tuple; or a tuple, which has no names."""
+
+    names: tuple[str, ...]
+    items: tuple[Value, ...]
+
+
+Value: TypeAlias = Number | Slot | Array | Record
+
+
+FAULT = "fault"
+"""Kind of the last layout of checked code: an address to which a kernel writes what was wrong, as
+the address of a text and two numbers."""
+
+
+@dataclass(frozen=True)
+class ArgumentLayout:
+    """How an argument is passed, in words of 64 bits.
+
+    A number is passed as it is, an array (`POINTER`) as address and length, a "record" as the
+    address of the words of all fields.
+    """
+
+    kind: str
+    names: tuple[str, ...] = ()  # of the fields of a record
+    fields: tuple[ArgumentLayout, ...] = ()
+
+
+def layout_of(value: Any, annotation: str = "") -> ArgumentLayout:
+    """Return the layout of an argument, and of all like it.
+
+    Parameters
+    ----------
+    value : int, float, ndarray or NamedTuple
+        The argument.
+    annotation : str
+        The type that its parameter or field is declared with: a float may come as 0.
+
+    Returns
+    -------
+    ArgumentLayout
+        How it is passed.
+    """
+    if isinstance(value, np.ndarray):
+        return ArgumentLayout(POINTER)
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", ())
+        types = [_name_of(type(value).__annotations__.get(name)) for name in names]
+        return ArgumentLayout("record", names, tuple(map(layout_of, value, types)))
+    return ArgumentLayout(FLOAT if annotation == "float" or isinstance(value, float) else INT)
+
+
+def _name_of(annotation: Any) -> str:
+    return str(getattr(annotation, "__forward_arg__", getattr(annotation, "__name__", annotation)))
 
 
 class Body:
@@ -65,10 +151,8 @@ class Body:
 
         Parameters
         ----------
-        truth : str
-            A register or constant of one bit.
-        yes, no : str
-            Labels.
+        truth, yes, no : str
+            A register or constant of one bit; labels.
         """
         self.lines.append(f"br i1 {truth}, label %{yes}, label %{no}")
         self.is_open = False
@@ -78,10 +162,8 @@ class Body:
 
         Parameters
         ----------
-        truth : str
-            A register of one bit.
-        description : str
-            Name of the error, a space, and what is wrong where.
+        truth, description : str
+            A register of one bit; name of the error, a space, and what is wrong where.
         first, second : str
             Constants or registers that the caller is told too.
         """
@@ -131,10 +213,8 @@ class Body:
 
         Parameters
         ----------
-        room : Value
-            The slots.
-        value : Value
-            Of the same shape; a whole number may go where a float is.
+        room, value : Value
+            Slots, and a value of the same shape; a whole number may go where a float is.
 
         Raises
         ------
@@ -158,10 +238,8 @@ class Body:
 
         Parameters
         ----------
-        number : Number
-            A constant or register.
-        kind : str
-            `INT`, `FLOAT` or `POINTER`.
+        number, kind : Number, str
+            A constant or register; `INT`, `FLOAT` or `POINTER`.
 
         Returns
         -------

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppsolve.solver.kernels.native.body import Body
-from ppsolve.solver.kernels.native.values import (
+from ppsolve.solver.kernels.native.body import (
     FLOAT,
     INT,
     Array,
+    Body,
     Number,
     Record,
     UntranslatableError,
@@ -51,30 +51,14 @@ RANGE = ("first", "end", "step")
 
 @dataclass
 class InlinedCall:
-    """A call that is being translated in the place where it stands.
+    """A call that is being translated in the place where it stands."""
 
-    Attributes
-    ----------
-    namespace : dict
-        Globals of the function.
-    written : Counter
-        How often each local name is assigned.
-    exit : str
-        Label behind the call.
-    names : dict
-        What local names stand for.
-    result : Value or None
-        Room for what it returns.
-    loops : list of (str, str)
-        Labels to which `continue` and `break` go, of each loop around.
-    """
-
-    namespace: dict[str, Any]
-    written: Counter[str]
-    exit: str
-    names: dict[str, Value] = field(default_factory=dict)
-    result: Value | None = None
-    loops: list[tuple[str, str]] = field(default_factory=list)
+    namespace: dict[str, Any]  # globals of the function
+    written: Counter[str]  # how often each local name is assigned
+    exit: str  # label behind the call
+    names: dict[str, Value] = field(default_factory=dict)  # what local names stand for
+    result: Value | None = None  # room for what it returns
+    loops: list[tuple[str, str]] = field(default_factory=list)  # labels of `continue` and `break`
 
 
 class Expressions:
@@ -84,19 +68,17 @@ class Expressions:
         self.body, self.frame = body, frame
 
     def call(self, function: Any, arguments: list[Value]) -> Value | None:
-        """Add the instructions of a part in this place; return what it returns.
+        """Add the instructions of a part in this place; return what it returns, in slots.
 
         Parameters
         ----------
-        function : function
-            The part.
-        arguments : list of Value
-            Its arguments.
+        function, arguments : function, list of Value
+            The part, and its arguments.
 
         Returns
         -------
         Value or None
-            In slots.
+            None where it returns nothing.
         """
         raise NotImplementedError
 
@@ -161,14 +143,10 @@ class Expressions:
 
         Parameters
         ----------
-        test : str
-            Operation that returns one bit.
-        error : type of Exception
-            What the caller raises, one of Python's own.
-        node : ast.expr or ast.stmt
-            What is wrong.
-        first, second : str
-            Its numbers: index and length, or operands.
+        test, error : str, type of Exception
+            Operation that returns one bit, and which of Python's errors the caller raises.
+        node, first, second : ast.expr or ast.stmt, str, str
+            What is wrong, and its numbers: index and length, or operands.
         """
         if self.body.fault:
             where = f"{self.frame.namespace['__name__']}, line {node.lineno}: {ast.unparse(node)}"
@@ -184,10 +162,8 @@ class Expressions:
 
         Parameters
         ----------
-        left, right : Number
-            Its operands.
-        operator : ast.operator
-            As Python parsed it.
+        left, operator, right : Number, ast.operator, Number
+            Its operands and what is done.
         node : ast.expr or ast.stmt
             Where it stands.
 
@@ -295,10 +271,8 @@ class Expressions:
 
         Parameters
         ----------
-        node : ast.expr
-            What decides.
-        yes, no : str
-            Labels.
+        node, yes, no : ast.expr, str, str
+            What decides; labels.
         """
         if isinstance(node, ast.BoolOp):
             self._conditions(node, yes, no)

@@ -14,13 +14,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ppsolve.solver.kernels.cache import store, stored
+from ppsolve.solver.kernels.native.body import FAULT, FLOAT, POINTER, ArgumentLayout, layout_of
 from ppsolve.solver.kernels.native.translate import SYMBOL, translate
-from ppsolve.solver.kernels.native.values import FAULT, FLOAT, POINTER, ArgumentLayout, layout_of
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
-
-OPTIMIZATION = 2
 
 
 def machine_code(
@@ -36,16 +34,13 @@ def machine_code(
 
     Parameters
     ----------
-    function : function
-        The kernel.
-    arguments : tuple
-        Arguments of one call; all others must be alike.
+    function, arguments : function, tuple
+        The kernel, and the arguments of one call; those of all others must be alike.
     parts : set of function
         Functions that it may call.
-    may_make : bool
-        Whether it is compiled where the cache does not have it.
-    is_checked : bool
-        Whether indices and operands are checked.
+    may_make, is_checked : bool
+        Whether it is compiled where the cache does not have it; whether indices and operands are
+        checked.
 
     Returns
     -------
@@ -91,7 +86,7 @@ def _target() -> Any:
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
-        opt=OPTIMIZATION,
+        opt=2,
         reloc="default",
         codemodel="jitdefault",
         jit=True,
@@ -102,7 +97,7 @@ def object_of(text: str) -> bytes:
     """Return the object file of a module in LLVM's language."""
     target = _target()
     module = llvm.parse_assembly(text)
-    tuning = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
     builder = llvm.create_pass_builder(target, tuning)
     builder.getModulePassManager().run(module, builder)
@@ -112,14 +107,7 @@ def object_of(text: str) -> bytes:
 class MachineCode:
     """A kernel in memory, ready to be called.
 
-    Parameters
-    ----------
-    code : bytes
-        The object file.
-    layouts : sequence of ArgumentLayout
-        How arguments are passed.
-    returns : bool
-        Whether it returns a number.
+    `code` is the object file, `layouts` say how arguments are passed.
     """
 
     def __init__(self, code: bytes, layouts: Sequence[ArgumentLayout], returns: bool) -> None:

@@ -15,20 +15,20 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from ppsolve.solver.kernels.native.body import Body
-from ppsolve.solver.kernels.native.expressions import RANGE, Expressions, InlinedCall
-from ppsolve.solver.kernels.native.values import (
+from ppsolve.solver.kernels.native.body import (
     FAULT,
     INT,
     POINTER,
     ArgumentLayout,
     Array,
+    Body,
     NoSourceError,
     Number,
     Record,
     UntranslatableError,
     Value,
 )
+from ppsolve.solver.kernels.native.expressions import RANGE, Expressions, InlinedCall
 
 SYMBOL = "kernel"
 """Name of the function in the text."""

@@ -15,7 +15,7 @@ from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, rows_of
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
-from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
+from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, schedule_of
 
 

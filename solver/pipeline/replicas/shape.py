@@ -33,7 +33,13 @@ from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.lineups import ReplicaPattern, replica_pattern_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Effort, Request
-from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, ReplicaPatterns, time_pattern
+from ppsolve.solver.kernels.microbatch_exchange import (
+    Choice,
+    ExchangeSizes,
+    ReplicaPatterns,
+    time_pattern,
+    timed_replicas,
+)
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
@@ -267,8 +273,7 @@ def schedule_of(
         problem = _problem(shape, pattern, slots, table)
         problems.append(problem)
         ends = np.zeros(len(pattern.ops), dtype=np.int64)
-        level = np.zeros(len(sizes.room), dtype=np.int64)
-        time_pattern(shape.sample, sizes, which, slots, 0, ends, level)
+        time_pattern(timed_replicas(shape.sample, sizes, choice), which, slots, ends)
         start = np.empty(problem.num_ops, dtype=np.int64)
         start[pattern.ops] = ends - problem.duration[pattern.ops]
         starts.append(start)

@@ -23,7 +23,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.exchange import TOO_LONG
+from ppsolve.solver.kernels.microbatch_exchange import TOO_LONG
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, action_orders
 from ppsolve.solver.run.entries import relative_gap

@@ -22,7 +22,7 @@ from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.exchange import TOO_LONG
+from ppsolve.solver.kernels.microbatch_exchange import TOO_LONG
 from ppsolve.solver.pipeline.replicas.enumerate_assignments import NAME as EVERY
 from ppsolve.solver.pipeline.replicas.enumerate_assignments import AssignmentEnumeration, has_few
 from ppsolve.solver.pipeline.replicas.heuristics import (

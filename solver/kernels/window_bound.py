@@ -1,4 +1,4 @@
-"""Kernel: whether longest paths and loads alone refute a question about a stretch of a schedule."""
+"""Whether longest paths and loads alone prove that a stretch of a schedule cannot gain."""
 
 from __future__ import annotations
 
@@ -11,100 +11,57 @@ from ppsolve.solver.kernels.compilation import Kernel, part
 NEVER = -(2**60)
 """Longest path between ops that none connects."""
 
-FAR = 2**60
-"""More than any head or tail."""
-
 
 class Surroundings(NamedTuple):
-    """A schedule of n ops; what its stretches wait for, and what waits for them.
+    """A schedule of n ops; what its stretches wait for, and what waits for them."""
 
-    Attributes
-    ----------
-    duration, release, start : int64[n]
-        Duration, earliest and known start of each op, in ticks.
-    tail : int64[n]
-        Ticks from each op's start to the end of all, the order of all ops kept.
-    own_tail : int64[n]
-        The same by itself; `NEVER` where the end does not wait for the op.
-    source_pointer, source, source_delay : int64[n + 1], int64[k], int64[k]
-        Precedences by the op that waits: ticks from start to start.
-    target_pointer, target, target_delay : int64[n + 1], int64[k], int64[k]
-        Precedences by the op that comes first.
-    seat_pointer, seat, seat_before, seat_after : int64[n + 1], int64[s], int64[s], int64[s]
-        Resources of each op, and the ops before and behind it there, -1 where there is none.
-    """
-
-    duration: Any
-    release: Any
-    start: Any
-    tail: Any
-    own_tail: Any
-    source_pointer: Any
-    source: Any
-    source_delay: Any
-    target_pointer: Any
-    target: Any
-    target_delay: Any
-    seat_pointer: Any
-    seat: Any
-    seat_before: Any
-    seat_after: Any
+    duration: Any  # int64[n]: ticks
+    release: Any  # int64[n]: earliest start of each op
+    start: Any  # int64[n]: known start
+    tail: Any  # int64[n]: ticks from each start to the end of all, the order of all ops kept
+    own_tail: Any  # int64[n]: the same by itself; `NEVER` where the end does not wait for the op
+    source_pointer: Any  # int64[n + 1]: rows of the next two, by the op that waits
+    source: Any  # int64[k]: op that comes first
+    source_delay: Any  # int64[k]: ticks from start to start
+    target_pointer: Any  # int64[n + 1]: rows of the next two, by the op that comes first
+    target: Any  # int64[k]: op that waits
+    target_delay: Any  # int64[k]: ticks from start to start
+    seat_pointer: Any  # int64[n + 1]: rows of the next three, by op
+    seat: Any  # int64[s]: resource
+    seat_before: Any  # int64[s]: op before it there, or -1
+    seat_after: Any  # int64[s]: op behind it there, or -1
 
 
-class Line(NamedTuple):
+class OpSequence(NamedTuple):
     """The sequence of ops that stretches are cut from, and the place of each op in it."""
 
-    op: Any
-    place: Any
+    op: Any  # int64[n]
+    place: Any  # int64[n]
 
 
 class Aim(NamedTuple):
-    """What a stretch has to gain.
+    """What a stretch has to gain, in ticks."""
 
-    Attributes
-    ----------
-    known : int
-        Longest path of the schedule, in ticks.
-    least : int
-        Ticks that a stretch must be able to gain by itself; if it cannot, those of its resources
-        that cannot come to the goal are held, and the paths from others are to be shortened.
-    goal : int
-        Ticks below which paths from other resources need not fall.
-    step : int
-        Ticks by which they are to be shortened.
-    """
-
-    known: int
-    least: int
-    goal: int
-    step: int
+    known: int  # longest path of the schedule
+    least: int  # what a stretch must be able to gain by itself; if not, resources are held
+    goal: int  # below this, paths from resources that are not held need not fall
+    step: int  # by which those paths are to be shortened
 
 
-class StretchState(NamedTuple):
-    """What is noted about the ops of a stretch, and about each resource.
+class WindowState(NamedTuple):
+    """What is noted about the ops of a stretch, and about each resource."""
 
-    Attributes
-    ----------
-    head, exit, tail : int64[n]
-        Earliest start in any order of the stretch; ticks from the end of an op to that of all
-        through what follows the stretch; ticks from its start to the end of all.
-    floor, ceiling : int64[R]
-        When a resource is left before the stretch; ticks that it needs from there on behind it.
-    least_head, load, least_tail : int64[R]
-        Of the ops of the stretch on it; tails are from their ends.
-    """
-
-    head: Any
-    exit: Any
-    tail: Any
-    floor: Any
-    ceiling: Any
-    least_head: Any
-    load: Any
-    least_tail: Any
+    head: Any  # int64[n]: earliest start in any order of the stretch
+    exit: Any  # int64[n]: ticks from the end of an op to that of all through what follows
+    tail: Any  # int64[n]: ticks from its start to the end of all
+    floor: Any  # int64[R]: when a resource is left before the stretch
+    ceiling: Any  # int64[R]: ticks that it needs from there on behind it
+    least_head: Any  # int64[R]: of the ops of the stretch on it
+    load: Any  # int64[R]
+    least_tail: Any  # int64[R]: from their ends
 
 
-def empty_space(ops: int, resources: int) -> StretchState:
+def empty_space(ops: int, resources: int) -> WindowState:
     """Return room for the notes of one schedule.
 
     Parameters
@@ -116,17 +73,17 @@ def empty_space(ops: int, resources: int) -> StretchState:
 
     Returns
     -------
-    StretchState
+    WindowState
         All zero.
     """
-    return StretchState(
+    return WindowState(
         *np.zeros((3, ops), dtype=np.int64), *np.zeros((5, resources), dtype=np.int64)
     )
 
 
 @part
 def _set_borders(
-    whole: Surroundings, line: Line, first: int, last: int, space: StretchState
+    whole: Surroundings, line: OpSequence, first: int, last: int, space: WindowState
 ) -> None:
     """Note when resources are left before the stretch, and what they need behind it."""
     for r in range(len(space.floor)):
@@ -143,7 +100,9 @@ def _set_borders(
 
 
 @part
-def _set_heads(whole: Surroundings, line: Line, first: int, last: int, space: StretchState) -> None:
+def _set_heads(
+    whole: Surroundings, line: OpSequence, first: int, last: int, space: WindowState
+) -> None:
     """Note the earliest start of each op, whatever the order within the stretch."""
     for place in range(first, last):
         op = line.op[place]
@@ -158,7 +117,9 @@ def _set_heads(whole: Surroundings, line: Line, first: int, last: int, space: St
 
 
 @part
-def _set_exits(whole: Surroundings, line: Line, first: int, last: int, space: StretchState) -> None:
+def _set_exits(
+    whole: Surroundings, line: OpSequence, first: int, last: int, space: WindowState
+) -> None:
     """Note the longest path from the end of each op that leaves the stretch at once."""
     for place in range(first, last):
         op = line.op[place]
@@ -174,7 +135,7 @@ def _set_exits(whole: Surroundings, line: Line, first: int, last: int, space: St
 
 
 @part
-def _is_full(op: int, goal: int, whole: Surroundings, space: StretchState) -> bool:
+def _is_full(op: int, goal: int, whole: Surroundings, space: WindowState) -> bool:
     """Whether the work of a resource of the op leaves it no path as short as the goal."""
     for row in range(whole.seat_pointer[op], whole.seat_pointer[op + 1]):
         r = whole.seat[row]
@@ -185,7 +146,7 @@ def _is_full(op: int, goal: int, whole: Surroundings, space: StretchState) -> bo
 
 @part
 def _set_tails(
-    whole: Surroundings, line: Line, first: int, last: int, is_held: bool, space: StretchState
+    whole: Surroundings, line: OpSequence, first: int, last: int, is_held: bool, space: WindowState
 ) -> None:
     """Note the longest path from the start of each op, exits of held resources left out."""
     for place in range(last - 1, first - 1, -1):
@@ -201,13 +162,15 @@ def _set_tails(
 
 
 @part
-def _longest(whole: Surroundings, line: Line, first: int, last: int, space: StretchState) -> int:
+def _longest(
+    whole: Surroundings, line: OpSequence, first: int, last: int, space: WindowState
+) -> int:
     """Return the longest path, or least head + load + least tail of any resource."""
     bound = NEVER
     for r in range(len(space.load)):
-        space.least_head[r] = FAR
+        space.least_head[r] = -NEVER
         space.load[r] = 0
-        space.least_tail[r] = FAR
+        space.least_tail[r] = -NEVER
     for place in range(first, last):
         op = line.op[place]
         bound = max(bound, space.head[op] + space.tail[op])
@@ -224,7 +187,7 @@ def _longest(whole: Surroundings, line: Line, first: int, last: int, space: Stre
 
 @Kernel
 def refutes(
-    whole: Surroundings, line: Line, first: int, last: int, aim: Aim, space: StretchState
+    whole: Surroundings, line: OpSequence, first: int, last: int, aim: Aim, space: WindowState
 ) -> bool:
     """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
 
@@ -235,13 +198,13 @@ def refutes(
     ----------
     whole : Surroundings
         The schedule.
-    line : Line
+    line : OpSequence
         Its ops in the order of which stretches are cut; each stands behind those it waits for.
     first, last : int
         Places of the first op and behind the last one.
     aim : Aim
         What the stretch has to gain.
-    space : StretchState
+    space : WindowState
         Room.
 
     Returns

@@ -15,54 +15,24 @@ from ppsolve.solver.kernels.records import MemoryUse
 
 
 class MemoryState(NamedTuple):
-    """State of P pools; what M micro-batches have of them is in rows ``pool * M + micro-batch``.
+    """State of P pools; what M micro-batches have of them is in rows ``pool * M + micro-batch``."""
 
-    Attributes
-    ----------
-    free : int64[P]
-        Free amounts.
-    reserved : int64[P]
-        Claims of the micro-batches in flight, minus what they gave back.
-    held, missing : int64[P * M]
-        Amounts that a micro-batch holds, and has still to acquire.
-    in_flight : int64[P * M]
-        1 for micro-batches in flight on a pool with promises.
-    flight : int64[P * M]
-        Per pool, the micro-batches in flight in the order in which they began.
-    num_flight : int64[P]
-        Number of micro-batches in flight.
-    begun : int64[M + 1]
-        1 for micro-batches that have begun; ops without micro-batch count as number -1.
-    """
-
-    free: Any
-    reserved: Any
-    held: Any
-    missing: Any
-    in_flight: Any
-    flight: Any
-    num_flight: Any
-    begun: Any
+    free: Any  # int64[P]
+    reserved: Any  # int64[P]: claims of the micro-batches in flight, minus what they gave back
+    held: Any  # int64[P * M]
+    missing: Any  # int64[P * M]: what a micro-batch has still to acquire
+    in_flight: Any  # int64[P * M]: 1 in flight on a pool with promises
+    flight: Any  # int64[P * M]: per pool, the micro-batches in flight, those that began first first
+    num_flight: Any  # int64[P]
+    begun: Any  # int64[M + 1]: 1 for micro-batches that have begun; -1 stands for none
 
 
 @part
 def shortage(state: MemoryState, memory: MemoryUse, op: int, reserve: int) -> int:
-    """Return a pool that an op cannot acquire from now.
+    """Return a pool that an op cannot acquire from now, -1 if the op can start.
 
-    Parameters
-    ----------
-    state, memory : MemoryState, MemoryUse
-        State and amounts of the pools.
-    op : int
-        The op.
-    reserve : int
-        1: a micro-batch begins on a pool only if all its acquires there fit beside those of the
-        micro-batches in flight. Stricter than the promise, which may let only one of them advance.
-
-    Returns
-    -------
-    int
-        Pool number, -1 if the op can start.
+    With `reserve` a micro-batch begins on a pool only if all its acquires there fit in addition to
+    those of the micro-batches in flight. The promise alone may let only one of them advance.
     """
     for row in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
         pool: int = memory.acquire_pool[row]
@@ -107,15 +77,7 @@ def _is_new(state: MemoryState, memory: MemoryUse, row: int) -> bool:
 
 @part
 def take(state: MemoryState, memory: MemoryUse, op: int) -> None:
-    """Subtract the amounts that an op acquires.
-
-    Parameters
-    ----------
-    state, memory : MemoryState, MemoryUse
-        State and amounts of the pools.
-    op : int
-        The op.
-    """
+    """Subtract the amounts that an op acquires."""
     owner = memory.owner[op]
     for position in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
         pool, amount = memory.acquire_pool[position], memory.acquire_amount[position]
@@ -146,15 +108,7 @@ def _begin(state: MemoryState, memory: MemoryUse, owner: int) -> None:
 
 @part
 def give_back(state: MemoryState, memory: MemoryUse, op: int) -> None:
-    """Add the amounts that an op releases.
-
-    Parameters
-    ----------
-    state, memory : MemoryState, MemoryUse
-        State and amounts of the pools.
-    op : int
-        The op.
-    """
+    """Add the amounts that an op releases."""
     owner = memory.owner[op]
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
         pool, amount = memory.release_pool[position], memory.release_amount[position]

@@ -1,26 +1,19 @@
-"""Longest paths through precedences, op by op in topological order."""
+"""Longest paths through precedences, and earliest starts where resources serve first come."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.records import PrecedenceGraph
+from ppsolve.solver.kernels.heaps import Heaps, pop, push
+from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 
 
 class Groups(NamedTuple):
-    """Ops of several groups.
+    """Ops of several groups."""
 
-    Attributes
-    ----------
-    pointer : int64[g + 1]
-        Rows of `op`.
-    op : int64[...]
-        Op numbers.
-    """
-
-    pointer: Any
-    op: Any
+    pointer: Any  # int64[g + 1]: rows of op
+    op: Any  # int64[...]
 
 
 @Kernel
@@ -29,10 +22,8 @@ def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    missing : int64[n]
-        Number of precedences into each op; written.
+    graph, missing : PrecedenceGraph, int64[n]
+        Precedences of n ops, and their number into each op; written.
     order : int64[n]
         Becomes the order.
 
@@ -77,10 +68,8 @@ def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    order : int64[n]
-        Ops in topological order.
+    graph, order : PrecedenceGraph, int64[n]
+        Precedences of n ops, and the ops in topological order.
     start : int64[n]
         Earliest starts alone, in ticks; become the earliest starts of all.
     """
@@ -93,10 +82,8 @@ def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    order : int64[n]
-        Ops in topological order.
+    graph, order : PrecedenceGraph, int64[n]
+        Precedences of n ops, and the ops in topological order.
     tail : int64[n]
         Least ticks from each op's start to the end of all; raised.
     """
@@ -135,10 +122,8 @@ def start_within(graph: PrecedenceGraph, groups: Groups, target: int, start: Any
 
     Parameters
     ----------
-    graph : PrecedenceGraph
-        Precedences of n ops, which are numbered in topological order.
-    groups : Groups
-        Ops of each device.
+    graph, groups : PrecedenceGraph, Groups
+        Precedences of n ops, numbered in topological order, and the ops of each device.
     target : int
         Largest span, in ticks.
     start : int64[n]
@@ -154,3 +139,87 @@ def start_within(graph: PrecedenceGraph, groups: Groups, target: int, start: Any
         if not _hold_back(graph, groups, target, start):
             return 1
     return 0
+
+
+class FirstComeUse(NamedTuple):
+    """Resources that serve ops first come first served, and the intervals kept for pinned ops."""
+
+    use: ResourceUse
+    pinned: Any  # int64[n]: fixed starts, or -1
+    pointer: Any  # int64[R + 1]: rows of begin and end, by resource
+    begin: Any  # int64[...]: intervals that pinned ops keep free, in ticks
+    end: Any
+
+
+class FirstComeState(NamedTuple):
+    """Ops that are ready. All is written."""
+
+    missing: Any  # int64[n]: number of precedences into each op
+    free: Any  # int64[R]: zeros
+    heap: Heaps  # one empty heap for n ops
+    ready: Any  # int64[n]: earliest starts alone, in ticks
+
+
+@part
+def _serve(served: FirstComeUse, free: Any, op: int, time: int, length: int) -> int:
+    """Return the first moment >= `time` at which an op's resources have served all others.
+
+    The op overlaps no interval that is kept for a pinned one.
+    """
+    use, moved = served.use, True
+    for seat in range(use.pointer[op], use.pointer[op + 1]):
+        time = max(time, free[use.resource[seat]])
+    while moved:
+        moved = False
+        for seat in range(use.pointer[op], use.pointer[op + 1]):
+            resource = use.resource[seat]
+            for row in range(served.pointer[resource], served.pointer[resource + 1]):
+                if served.begin[row] < time + length and time < served.end[row]:
+                    time, moved = served.end[row], True
+    return time
+
+
+@Kernel
+def serve_first_come(
+    graph: PrecedenceGraph, served: FirstComeUse, state: FirstComeState, start: Any
+) -> int:
+    """Start ops in the order in which they become ready.
+
+    Parameters
+    ----------
+    graph, served : PrecedenceGraph, FirstComeUse
+        Precedences of n ops, and resources.
+    state : FirstComeState
+        The state before any op; written.
+    start : int64[n]
+        All -1; become the starts, except of ops that wait for a cycle.
+
+    Returns
+    -------
+    int
+        Number of ops that started.
+    """
+    duration, use, done = graph.duration, served.use, 0
+    heap, ready, missing, free = state.heap, state.ready, state.missing, state.free
+    for op in range(len(start)):
+        if missing[op] == 0:
+            push(heap, 0, ready[op], op)
+    while heap.size[0] > 0:
+        op = pop(heap, 0)
+        time, length = ready[op], duration[op]
+        if use.pointer[op] < use.pointer[op + 1]:
+            # A pinned op that is ready at its pin takes the interval that is kept for it.
+            if served.pinned[op] != time:
+                time = _serve(served, free, op, time, length)
+            for seat in range(use.pointer[op], use.pointer[op + 1]):
+                resource = use.resource[seat]
+                free[resource] = max(free[resource], time + length)
+        start[op] = time
+        done += 1
+        for row in range(graph.pointer[op], graph.pointer[op + 1]):
+            waiter = graph.successor[row]
+            ready[waiter] = max(ready[waiter], time + length + graph.lag[row])
+            missing[waiter] -= 1
+            if missing[waiter] == 0:
+                push(heap, 0, ready[waiter], waiter)
+    return done

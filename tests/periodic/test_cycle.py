@@ -7,9 +7,8 @@ import numpy as np
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.periodic.cut import LEVELS, Cut
-from ppsolve.solver.periodic.cycle import find_cycle
-from ppsolve.solver.periodic.rows import first_rows, rows_of
+from ppsolve.solver.periodic.cycle import PARAMS, Cut, find_cycle
+from ppsolve.solver.periodic.steady_state import first_rows, rows_of
 from tests.periodic.cases import one_device, pipeline
 
 BY_HAND = np.array([[0, 3], [9, 12], [18, 21]])
@@ -78,9 +77,9 @@ def test_a_turn_takes_amounts_of_the_room_that_is_left() -> None:
     problem = pipeline(1, 3, times={"forward": 3, "backward": 6}, capacity=3, activation=2)
     (use,) = Cut(rows_of(problem), BY_HAND, 12, 3).uses()
     limit = problem.pools[0].limit
-    assert use.room == int((limit - 2) * LEVELS / limit) - 2
-    assert use.takes == {0: round(2 * LEVELS / limit)}
-    assert use.gives == {1: round(2 * LEVELS / limit)}
+    assert use.room == int((limit - 2) * PARAMS.levels / limit) - 2
+    assert use.takes == {0: round(2 * PARAMS.levels / limit)}
+    assert use.gives == {1: round(2 * PARAMS.levels / limit)}
 
 
 def test_a_cycle_is_put_between_the_parts() -> None:

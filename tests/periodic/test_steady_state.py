@@ -11,7 +11,7 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.periodic import steady_schedule, stretched
-from ppsolve.solver.periodic.rows import rows_of
+from ppsolve.solver.periodic.steady_state import rows_of
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.periodic.cases import pipeline, short_schedule
 
