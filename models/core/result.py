@@ -284,7 +284,6 @@ class Versions(Reported):
     python: str
 
 
-@unfolds("instance_document")
 class StepEntry(Reported):
     """A step of a run: how long it took, and the best value and bound after it, in `value_unit`."""
 
@@ -294,6 +293,7 @@ class StepEntry(Reported):
     bound: Figure | None = None
 
 
+@unfolds("instance_document")
 class Result(HasSchedule, Reported):
     """Outcome of `optimize`: the best schedule, the proven bound, and the entry of every heuristic.
 

@@ -17,14 +17,14 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.overlap.replay import Replay, replay
 
 
-class _Turn(IntEnum):
+class _Moment(IntEnum):
     # Order at one moment: a wait before a launch, so that one collective fewer is in flight.
     WAIT = 0
     KERNEL = 1
     LAUNCH = 2
 
 
-_Key = tuple[int, int, _Turn, int]
+_Key = tuple[int, int, _Moment, int]
 """Time, 1 for kernels that take time, turn at that moment, and place in the program."""
 
 
@@ -160,14 +160,14 @@ class _ProgramEmitter:
     def _key(self, node: int) -> _Key:
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.WAIT:
-            return self.start[node], 0, _Turn.WAIT, node
+            return self.start[node], 0, _Moment.WAIT, node
         if kind is NodeKind.COMPUTE:
-            return self.start[node], int(self.length[node] > 0), _Turn.KERNEL, node
+            return self.start[node], int(self.length[node] > 0), _Moment.KERNEL, node
         if self.late:
-            return self._latest_launch(node), 0, _Turn.LAUNCH, node
+            return self._latest_launch(node), 0, _Moment.LAUNCH, node
         if node in self.launch:
-            return self.start[self.launch[node]], 0, _Turn.LAUNCH, node
-        return -1, 0, _Turn.LAUNCH, node
+            return self.start[self.launch[node]], 0, _Moment.LAUNCH, node
+        return -1, 0, _Moment.LAUNCH, node
 
     def _latest_launch(self, node: int) -> int:
         """Return the start of the kernel that runs when a collective starts, else that start."""

@@ -13,7 +13,7 @@ from ppsolve.solver.traces.clocks import aligned, boundaries_of, precedences_of,
 
 
 @dataclass(frozen=True)
-class FitParams:
+class TraceFitParams:
     """What counts as unusual. Ordinary steps of the published Primus trace are within 1.006."""
 
     step: float = 1.05  # times the median span, of a step that is looked at
@@ -21,7 +21,7 @@ class FitParams:
     lengths: int = 3  # fewest different lengths to which costs are fitted
 
 
-FIT_PARAMS = FitParams()
+FIT_PARAMS = TraceFitParams()
 
 WAITING = (
     "transfers: bandwidth cannot be fitted, as no send is recorded without waiting; give rows of "
@@ -163,7 +163,7 @@ def _held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int],
 def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
     """Yield the replica-steps that took far longer than most because of single ops.
 
-    A step counts if its span and one of its ops are as `FitParams` says. At the beginning of a
+    A step counts if its span and one of its ops are as `TraceFitParams` says. At the beginning of a
     trace that is warm-up, later a stall.
     """
     compute = trace.where(trace.is_compute)

@@ -11,7 +11,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.bench.report.cases import Method, OutcomeState, Role
 from ppsolve.solver.bench.report.findings import OutlierParams, Sort
 from ppsolve.solver.bench.report.report import FamilyFigures, Report, bench_report
-from ppsolve.solver.bench.report.rows import BoundRow, CurveParams, FamilyRow, MethodRow, Spread
+from ppsolve.solver.bench.report.rows import (
+    BoundRow,
+    FamilyRow,
+    MethodRow,
+    ReportCurveParams,
+    Spread,
+)
 from tests.bench.results import bounds, crashed, heuristic, peer, proved, results, unproved
 
 
@@ -186,7 +192,7 @@ def test_failures_count_as_unknown_in_the_curve() -> None:
 def test_curves_are_thinned_and_keep_their_ends() -> None:
     moments = [[0.02 + 0.05 * k, 1000 - k, 500] for k in range(190)]
     points = report_of(unproved(anytime=moments)).every.curve.points
-    assert len(points) <= CurveParams().most_times
+    assert len(points) <= ReportCurveParams().most_times
     assert (points[0][0], points[-1]) == (pytest.approx(0.02), (10, pytest.approx(0.1)))
     assert list(points) == sorted(points)
 

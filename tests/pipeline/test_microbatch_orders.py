@@ -11,6 +11,7 @@ import ppsolve
 from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, HeuristicOutcome, Request
@@ -252,8 +253,10 @@ def test_it_begins_with_the_best_schedule_so_far_and_tells_of_better_ones():
     problem = lower(instance)
     known = run_heuristic("list-tail", instance, problem).schedule
     told = []
-    effort = Effort(Clock(0.0), known=known, tell=told.append)
+    board = Board.beginning(known)
+    board.subscribe(lambda *_: told.append(board.schedule))
+    effort = Effort(Clock(0.0), board=board)
     schedule = search_orders(Request(instance, problem, effort=effort)).schedule
     assert schedule.makespan <= known.makespan
-    assert told
-    assert told[0].problem is problem
+    assert all(found.problem is problem for found in told)
+    assert board.value <= known.makespan

@@ -25,7 +25,7 @@ WITHIN = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
-class CurveParams:
+class ReportCurveParams:
     """Resolution of curves over time."""
 
     most_times: int = 120  # points of a curve; a picture has room for no more
@@ -282,7 +282,7 @@ def _steps(ratios: Sequence[float], count: int) -> tuple[tuple[float, float], ..
 
 
 def gap_curve(
-    family: str, cases: Sequence[ScoredRecord], params: CurveParams = CurveParams()
+    family: str, cases: Sequence[ScoredRecord], params: ReportCurveParams = ReportCurveParams()
 ) -> GapCurve:
     """Return the mean gap over time of some cases.
 
@@ -292,7 +292,7 @@ def gap_curve(
         Name of the curve.
     cases : sequence of ScoredRecord
         At least one.
-    params : CurveParams
+    params : ReportCurveParams
         Its resolution.
 
     Returns
