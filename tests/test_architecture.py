@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -214,6 +215,77 @@ def test_imports_point_one_way(path: Path) -> None:
     higher = order[order.index(own) + 1 :]
     upward = {name for name, _ in imports(path) if layer(name) in higher}
     assert upward == set()
+
+
+REPORTING = {"propose", "raise_bound"}
+"""The verbs by which a schedule or a bound reaches the board; `retract` and `close` end one."""
+
+BOARD = {"beginning", "propose", "raise_bound", "retract", "subscribe", "close"}
+
+
+def test_schedules_and_bounds_reach_a_run_by_two_verbs() -> None:
+    board = next(
+        node
+        for node in parsed(ROOT / "solver" / "board.py").body
+        if isinstance(node, ast.ClassDef) and node.name == "Board"
+    )
+    methods = [node for node in board.body if isinstance(node, ast.FunctionDef)]
+    public = {
+        method.name
+        for method in methods
+        if not method.name.startswith("_")
+        and not any(isinstance(d, ast.Name) and d.id == "property" for d in method.decorator_list)
+    }
+    assert public == BOARD
+    writers = {
+        module_name(path)
+        for path in SOURCES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assign | ast.AugAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Attribute)
+        and target.attr in {"incumbent", "bound", "bounds"}
+        and "board" in ast.unparse(target.value)
+    }
+    assert writers <= {"ppsolve.solver.board"}
+
+
+def test_the_table_of_steps_decides_which_search_runs() -> None:
+    """No task, kind or search has a predicate of its own that chooses searches."""
+    old = ("glance", "has_parts", "searches_beside", "takes_parts", "is_race", "is_in_turn")
+    old += ("takes_devices", "is_too_large", "is_one_free_problem", "glances_first", "strategies")
+    found = {
+        f"{module_name(path)}: {node.name}"
+        for path in SOURCES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef)
+        and node.name in old
+        and not module_name(path).startswith(("ppsolve.solver.kfac.exact", "ppsolve.solver.plan"))
+    }
+    assert found == set()
+
+
+ROUTE = (
+    "solver/cli/optimize.py",
+    "solver/cli/solving.py",
+    "solver/optimize/api.py",
+    "solver/run/solve_run.py",
+    "solver/run/steps.py",
+    "solver/cpsat/exact.py",
+    "solver/cpsat/engine.py",
+    "solver/cpsat/search.py",
+    "solver/cpsat/running.py",
+)
+"""Files that a reader passes from the command to `CpSolver.solve`."""
+
+
+def test_the_way_to_the_exact_solver_is_short() -> None:
+    for path, after in itertools.pairwise(ROUTE):
+        used = {name for name, _ in imports(ROOT / path)}
+        target = module_name(ROOT / after)
+        # The run knows no steps: the task that it is given has them.
+        is_handed = after == "solver/run/steps.py"
+        assert target in used or is_handed, f"{path} does not use {after}"
 
 
 def test_solvers_get_their_parameters_in_one_place() -> None:

@@ -189,6 +189,10 @@ class SolveOptions:
             show_default=False,
         ),
     ] = None
+    params: Annotated[
+        list[str] | None,
+        value("PATH=X", "Set a budget of the search; docs/solver.md lists them.", "--param"),
+    ] = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.
@@ -196,11 +200,25 @@ class SolveOptions:
         Raises
         ------
         InputError
-            An unknown heuristic, or none at all.
+            An unknown heuristic, none at all, or an unknown budget.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         own = own_specs(self.more_heuristics or ())
-        return given | {"heuristics": split_names(self.heuristics), "more_heuristics": own}
+        names = split_names(self.heuristics)
+        return given | {"heuristics": names, "more_heuristics": own, "params": self._budgets()}
+
+    def _budgets(self) -> dict[str, float] | None:
+        if not self.params:
+            return None
+        from ppsolve.models.documents.errors import InputError
+        from ppsolve.solver.run.params import SearchParams, budgets_of
+
+        try:
+            found = budgets_of(self.params)
+            SearchParams().varied(found)
+        except InputError as error:
+            raise error.about("--param") from None
+        return found
 
 
 def with_solve_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -98,12 +98,12 @@ class SharedIncumbent:
             self._board.raise_bound(bound, EXACT)
 
     def take_incumbent(self) -> None:
-        """Take the board's schedule if it is better.
+        """Take the schedule of another search if it is better.
 
         One above the largest objective that is looked for says nothing here.
         """
         best = None if self._board is None else self._board.incumbent
-        if best is None or best is self._taken:
+        if best is None or best is self._taken or best.by == EXACT:
             return
         self._taken = best
         if best.schedule.value > self.model.upper:

@@ -104,7 +104,10 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    return Sweep(problem, board or Board(), clock or Clock()).run(goes_on=goes_on, steps=steps)
+    sweep = Sweep(problem, board or Board(), clock or Clock())
+    # Looks at the board come at moments that differ from run to run.
+    sweep.shares = sweep.clock.is_limited
+    return sweep.run(goes_on=goes_on, steps=steps)
 
 
 class Sweep:
@@ -121,6 +124,7 @@ class Sweep:
         self.params = params = params or SweepParams()
         self.known = self.taken = board.incumbent
         self.told: Schedule | None = None
+        self.shares = True
         self.next_look = 0.0
         self.edges = index_order(problem)
         self.book = RuleBook(problem)
@@ -251,7 +255,7 @@ class Sweep:
 
     def _share(self) -> None:
         """Propose the best schedule, and take a better one of another search."""
-        if time.monotonic() < self.next_look:
+        if not self.shares or time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + self.params.sharing_seconds
         best, value = self.best[0], self.board.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
@@ -37,7 +37,7 @@ def optimize(
     verify: bool | None = None,
     start: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any] | None = None,
     began: float | None = None,
-    params: SearchParams | None = None,
+    params: SearchParams | Mapping[str, float] | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
 
@@ -82,8 +82,9 @@ def optimize(
     began : float or None
         Moment of `time.monotonic` from which the time counts, where reading the instance is to
         count too; now by default.
-    params : SearchParams or None
-        Budgets of the steps, see ``docs/solver.md``.
+    params : SearchParams, mapping of str to float, or None
+        Budgets of the steps, or those that differ, by path: ``{"exact.windows.growth": 1.5}``. They
+        are listed in ``docs/solver.md``.
 
     Returns
     -------
@@ -94,8 +95,8 @@ def optimize(
     Raises
     ------
     InputError
-        An option is out of range, a heuristic is unknown, times without a common tick are refused,
-        or `start` is no valid schedule of the instance.
+        An option is out of range, a heuristic or a budget is unknown, times without a common tick
+        are refused, or `start` is no valid schedule of the instance.
     """
     options = Options.checked(
         time_limit=time_limit,
@@ -108,6 +109,7 @@ def optimize(
         robust=robust,
         verify=verify,
     )
+    budgets = params if isinstance(params, SearchParams) else SearchParams().varied(params or {})
     clock = options.clock(began)
     kind = kind_of(instance)
     chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
@@ -121,7 +123,7 @@ def optimize(
         return task
 
     task = task_in_time(make, clock) or UnreadyTask(kind, instance)
-    return SolveRun(task, chosen, options, on_progress, clock, params).execute()
+    return SolveRun(task, chosen, options, on_progress, clock, budgets).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

@@ -8,7 +8,13 @@ from statistics import fmean
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    Status,
+    StepEntry,
+)
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.drawings import drawing_of
@@ -94,7 +100,7 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     ----------
     result : Result
     verbose : bool
-        Also yield every bound, the seed and the versions.
+        Also yield every bound and step, the seed and the versions.
 
     Yields
     ------
@@ -110,8 +116,16 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     if verbose:
         for bound in result.bounds:
             yield f"bound {bound.name}", with_unit(figure(bound.value), unit_of(result))
+        for step in result.steps:
+            yield f"step {step.name}", _gained(step, unit_of(result))
         yield "seed", f"{result.seed}, workers {result.workers or 'all'}"
         yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)
+
+
+def _gained(step: StepEntry, unit: str) -> str:
+    pairs = (("value", step.value), ("bound", step.bound))
+    known = ", ".join(f"{name} {with_unit(figure(at), unit)}" for name, at in pairs if at)
+    return f"{seconds(step.seconds)}, then {known or 'nothing is known'}"
 
 
 def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
@@ -45,12 +47,12 @@ class SearchParams:
     heuristics: HeuristicParams = HeuristicParams()
     exact: ExactParams = ExactParams()
 
-    def varied(self, values: dict[str, float]) -> Self:
+    def varied(self, values: Mapping[str, float]) -> Self:
         """Return budgets with other values.
 
         Parameters
         ----------
-        values : dict of str to float
+        values : mapping of str to float
             By path, such as ``exact.windows.growth``.
 
         Returns
@@ -61,15 +63,47 @@ class SearchParams:
         Raises
         ------
         InputError
-            Names a path that there is not, and the nearest one.
+            Names a path that there is not, and the nearest one; or a number below 0.
         """
         varied = self
+        known = dict(paths(self))
         for path, value in values.items():
-            known = dict(paths(self))
             if path not in known:
-                raise InputError(f'unknown budget "{path}"' + did_you_mean(path, known))
+                raise InputError(f'unknown budget "{path[:60]}"' + did_you_mean(path, known))
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"expected a number of at least 0 for {path}, got {value}")
             varied = _with(varied, path.split("."), type(known[path])(value))
         return varied
+
+
+def budgets_of(texts: Iterable[str]) -> dict[str, float]:
+    """Return budgets that are written as ``path=number``.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        Such as ``exact.windows.growth=1.5``.
+
+    Returns
+    -------
+    dict of str to float
+        As `SearchParams.varied` takes.
+
+    Raises
+    ------
+    InputError
+        Names the text that is none.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        path, is_given, number = text.partition("=")
+        try:
+            found[path.strip()] = float(number)
+        except ValueError:
+            is_given = ""
+        if not is_given:
+            raise InputError(f'expected PATH=NUMBER, got "{text[:60]}"')
+    return found
 
 
 def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:

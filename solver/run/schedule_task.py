@@ -16,18 +16,18 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.board import Bound, WrongScheduleError
+from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.bounds.bottleneck import bottleneck
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import EXACT, Company, ExactAnswer
+from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import settled
 from ppsolve.solver.run.entries import figures, is_lost
 from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.run.start import START, known_schedule
-from ppsolve.solver.run.step import Step, Steps, Turn
+from ppsolve.solver.run.step import Step, Steps
 from ppsolve.solver.run.steps import SEARCHED, STEPS
 from ppsolve.solver.run.task import Lowers, Task
 from ppsolve.solver.stress.replay import ALL_KINDS, Jitter, refuse_unfit
@@ -140,45 +140,6 @@ class ScheduleTask(Task):
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
             self.board.propose(outcome.schedule, outcome.name, order=outcome.order)
         super().note(outcome)
-
-    def solve(self, turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopReason | None:
-        """Search with CP-SAT from the best schedule and bound.
-
-        Parameters
-        ----------
-        turn : Turn
-            What the step may use.
-        limits : SearchLimits
-            Limits of the search.
-        is_searched : bool
-            Whether searches have found the schedule, so that little better is to be expected.
-
-        Returns
-        -------
-        StopReason or None
-            Why it ended.
-
-        Raises
-        ------
-        WrongScheduleError
-            CP-SAT calls an instance infeasible that has a schedule.
-        """
-        from ppsolve.solver.cpsat.exact import solve_exactly
-
-        company = Company.SEARCHED if is_searched else Company.NEW
-        answer = solve_exactly(
-            self.implied,
-            self.board,
-            limits,
-            company=Company.SHARED if turn.is_shared else company,
-            params=turn.params.exact.bisection,
-        )
-        if answer.infeasible and self.schedule is not None:
-            raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
-        self.board.is_refuted = answer.infeasible
-        if answer.bound is not None:
-            self.board.raise_bound(answer.bound, EXACT)
-        return self.conclude(answer, limits)
 
     def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
         """Return why a search of CP-SAT ended; for kinds whose schedules have more to them.

@@ -129,13 +129,15 @@ class SolveRun:
     def _run(self, step: Step, turn: Turn) -> None:
         """Run a step for its share of the time, and note what it gained."""
         own, began = turn.share(step.share(turn)), self.whole.elapsed
-        self._reporter.phase = step.name
         outcomes: list[Outcome] = []
         slack = max(step.slack, step.slack_share * own.clock.left if own.clock.is_limited else 0.0)
         look = self._reporter.tick if self._reporter.is_heard else None
         if own.clock.is_over:
             self._leave_out(step.name)
             return
+        if all(each.name != step.name for each in self.heuristics):
+            self._reporter.tell("phase", step.name)
+        self._reporter.phase = step.name
         is_ended = call_within(lambda: outcomes.append(step.run(own)), own.clock, slack, look)
         if self.board.failure is not None:
             raise self.board.failure

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES, NEIGHBOURHOODS
+from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES, NEIGHBOURHOODS, Company
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import ORDERS
@@ -36,7 +37,7 @@ EXACT_SLACK = 0.25
 
 def _announce(turn: Turn, steps: int) -> None:
     """Let compiled code be loaded where so many steps for each op pay for it and time allows."""
-    if turn.clock.left >= turn.steps.loading_seconds:
+    if turn.board.clock.left >= turn.steps.loading_seconds:
         expect(steps * turn.task.size)
         load_compiler()
 
@@ -209,18 +210,55 @@ def solve_quickly(turn: Turn) -> StopReason | None:
     params = turn.params.exact
     turn = turn.share(params.quick_share)
     limits = replace(turn.limits(), deterministic=params.quick_units)
-    return _solve(turn, limits, is_searched=False)
+    return solve_model(turn, limits, is_searched=False)
 
 
 def solve_whole(turn: Turn) -> StopReason | None:
     """Search with CP-SAT from the best schedule and bound."""
     if turn.task.size > turn.params.exact.most_ops:
         return StopReason.TOO_LARGE
-    return _solve(turn, turn.limits(), is_searched=True)
+    return solve_model(turn, turn.limits(), is_searched=True)
 
 
-def _solve(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopReason | None:
-    reason: StopReason | None = turn.task.solve(turn, limits, is_searched=is_searched)
+def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopReason | None:
+    """Search with CP-SAT from the best schedule and bound.
+
+    Parameters
+    ----------
+    turn : Turn
+        What the step may use.
+    limits : SearchLimits
+        Limits of the search.
+    is_searched : bool
+        Whether searches have found the schedule, so that little better is to be expected.
+
+    Returns
+    -------
+    StopReason or None
+        Why it ended.
+
+    Raises
+    ------
+    WrongScheduleError
+        CP-SAT calls an instance infeasible that has a schedule.
+    """
+    from ppsolve.solver.cpsat.exact import solve_exactly
+
+    task, board = turn.task, turn.board
+    company = Company.SEARCHED if is_searched else Company.NEW
+    answer = solve_exactly(
+        task.implied,
+        board,
+        limits,
+        company=Company.SHARED if turn.is_shared else company,
+        params=turn.params.exact.bisection,
+    )
+    if answer.infeasible and board.schedule is not None:
+        raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+    board.is_refuted = answer.infeasible
+    if answer.bound is not None:
+        board.raise_bound(answer.bound, EXACT)
+    reason: StopReason | None = task.conclude(answer, limits)
     return reason
 
 

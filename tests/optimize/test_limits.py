@@ -16,7 +16,7 @@ from ppsolve.solver.board import Board, Bound, Incumbent
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic
-from ppsolve.solver.run import schedule_task
+from ppsolve.solver.run import schedule_task, steps
 from ppsolve.solver.run import solve_run as runs
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.progress import TICK, ProgressReporter
@@ -201,11 +201,11 @@ def test_a_small_problem_is_searched_exactly_for_half_of_the_time_first(
 ) -> None:
     given: list[float] = []
 
-    def solve(task: Any, turn: Any, limits: Any, **_: Any) -> StopReason:
+    def solve(turn: Any, limits: Any, **_: Any) -> StopReason:
         given.append(limits.seconds)
         return StopReason.TIME
 
-    monkeypatch.setattr(schedule_task.ScheduleTask, "solve", solve)
+    monkeypatch.setattr(steps, "solve_model", solve)
     ppsolve.optimize(PIPELINE, time_limit=100, heuristics=["1f1b", "list-sweep"])
     # The rest is for the sweep, which takes a tenth of a second where CP-SAT takes two.
     assert 0 < given[0] <= 50

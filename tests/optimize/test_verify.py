@@ -25,9 +25,10 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import find_heuristic
-from ppsolve.solver.run import second_proof
+from ppsolve.solver.run import second_proof, steps
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.second_proof import search_below
+from ppsolve.solver.run.step import Turn
 from tests.paths import ROOT
 
 NOT_BEST = "list-work"
@@ -59,22 +60,22 @@ def solve(**options: Any) -> Result:
     return ppsolve.optimize(shop(), **(limits | options))
 
 
-def claims(task: ScheduleTask, *given: Any, **named: Any) -> StopReason:
+def claims(turn: Turn, *given: Any, **named: Any) -> StopReason:
     """Say that the best schedule of the heuristics is proved, whatever it is."""
-    assert task.board.value is not None
-    task.board.raise_bound(task.board.value, EXACT)
+    assert turn.board.value is not None
+    turn.board.raise_bound(turn.board.value, EXACT)
     return StopReason.PROVED
 
 
-def refutes(task: ScheduleTask, *given: Any, **named: Any) -> StopReason:
+def refutes(turn: Turn, *given: Any, **named: Any) -> StopReason:
     """Say that there is no schedule."""
-    task.board.is_refuted = True
+    turn.board.is_refuted = True
     return StopReason.INFEASIBLE
 
 
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ScheduleTask, "solve", claims)
+    monkeypatch.setattr(steps, "solve_model", claims)
     yield
 
 
@@ -115,7 +116,7 @@ def test_a_wrong_proof_is_withdrawn_and_told() -> None:
 
 def test_a_wrong_refutation_is_withdrawn_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScheduleTask, "run_heuristic", lambda task, *given: None)
-    monkeypatch.setattr(ScheduleTask, "solve", refutes)
+    monkeypatch.setattr(steps, "solve_model", refutes)
     assert solve(verify=False, heuristics=[]).status is Status.INFEASIBLE
     found = solve(verify=True, heuristics=[])
     assert (found.status, found.stop_reason) == (Status.FEASIBLE, StopReason.DISAGREEMENT)
