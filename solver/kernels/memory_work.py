@@ -34,10 +34,6 @@ class LaneMemory(NamedTuple):
         Choices by acquire.
     choices : int64[2 * c]
         Numbers of releases of both series that make room for the acquire, choice by choice.
-    returns : int64[2 * d]
-        For the last acquire every number of first releases, with the least one of second releases.
-    reach : int
-        Least time from the start of the last acquire to that of the last first release, in ticks.
     """
 
     extra: Any
@@ -50,8 +46,6 @@ class LaneMemory(NamedTuple):
     released_over: Any
     pointer: Any
     choices: Any
-    returns: Any
-    reach: int
 
 
 class Merged(NamedTuple):
@@ -261,13 +255,8 @@ def least_time(
     begin: int,
     end: int,
     now: int,
-    later: int,
-    own: int,
-    reach: int,
 ) -> int:
     """Return the least time, over all choices of releases, at which the work can have ended.
-
-    First releases that are no part of a choice, of `later` in all, follow behind it one by one.
 
     Parameters
     ----------
@@ -283,10 +272,6 @@ def least_time(
         Choices ``begin`` to ``end - 1`` count.
     now : int
         Once the answer is no later than this, any time up to it may be returned.
-    later : int
-        First releases that must have run, in the choice or behind it; 0: those of the choice.
-    own, reach : int
-        Ticks from the work of the choice to the first release behind it, and at least in all.
 
     Returns
     -------
@@ -297,7 +282,6 @@ def least_time(
     least, length, other = FAR, lengths[0], lengths[1]
     for choice in range(begin, end):
         last, ones, others = -FAR, choices[2 * choice], choices[2 * choice + 1]
-        behind = max(own + max(later - ones, 0) * length, reach)
         for cut in range(count):
             ahead = work[cut]
             if ones > first[cut]:
@@ -306,9 +290,9 @@ def least_time(
                 ahead += (others - second[cut]) * other
             if ahead > 0 and cuts[cut] + ahead > last:
                 last = cuts[cut] + ahead
-                if last + behind >= least:
+                if last >= least:
                     break
-        least = min(least, last + behind)
+        least = min(least, last)
         if least <= now:
             break
     return int(least)
@@ -319,16 +303,12 @@ def raise_acquires(
     room: LaneMemory,
     heads: Any,
     raised: Any,
-    final: Any,
     merged: Merged,
     times: WorkTimes,
     step: int,
     thinning: int,
 ) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
-
-    First releases that have not ended by the start of the last acquire come behind it, one by one:
-    the fewer make room for it, the more are left for the last one to wait for.
 
     Parameters
     ----------
@@ -339,8 +319,6 @@ def raise_acquires(
         never fall within a column.
     raised : int64[m]
         Heads of the innermost lane's acquires, changed in place.
-    final : int64[1] or int64[0]
-        Head of the first release that follows all others, changed in place; empty: none does.
     merged, times
         Room to work in.
     step : int
@@ -355,10 +333,8 @@ def raise_acquires(
     cuts, work, ones, others = times.cut, times.work, times.first, times.second
     total = merge(heads, len(raised), lanes, merged)
     count_fits(room, merged, lanes, total)
-    shortest, more, own = FAR, 0, 0
+    shortest, more = FAR, 0
     for lane in range(lanes):
-        if extra[lane] == 0:
-            own = length[lane]
         shortest, more = min(shortest, length[lane]), more + extra[lane]
     for j in range(len(raised) - 1, -1, -step):
         if pointer[j] == pointer[j + 1]:
@@ -382,21 +358,6 @@ def raise_acquires(
                 count += 1
             number += 1
         least = least_time(
-            times, count, release_length, choices, pointer[j], pointer[j + 1], raised[j], 0, 0, 0
+            times, count, release_length, choices, pointer[j], pointer[j + 1], raised[j]
         )
         raised[j] = max(raised[j], least)
-        if j == len(raised) - 1 and len(final) > 0:
-            pairs, before = len(room.returns) // 2, lanes * len(raised) - 1
-            least = least_time(
-                times,
-                count,
-                release_length,
-                room.returns,
-                0,
-                pairs,
-                final[0],
-                before,
-                own,
-                room.reach,
-            )
-            final[0] = max(final[0], least)
