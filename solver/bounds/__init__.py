@@ -1,11 +1,7 @@
-"""Lower bounds on the objective, each with the name that reports show."""
+"""Lower bounds on the objective, each with the name and the sentence that reports show."""
 
 from ppsolve.solver.board import Bound
-from ppsolve.solver.bounds.lower_bounds import (
-    best_bound,
-    lower_bounds,
-    work_bound,
-    work_by_resource,
-)
+from ppsolve.solver.bounds.registry import best_bound, lower_bounds
+from ppsolve.solver.bounds.relaxations import work_bound, work_by_resource
 
 __all__ = ["Bound", "best_bound", "lower_bounds", "work_bound", "work_by_resource"]

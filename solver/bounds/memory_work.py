@@ -3,44 +3,117 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise, permutations
+from typing import NamedTuple
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.bounds.room import ReleaseAmounts
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.memory_work import LaneMemory, raise_acquires, working_room
+from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane
 
-MAX_ACQUIRES = 256
-"""Acquires of one lane that are tightened; leaving some out only weakens the heads.
-
-On 51 instances with memory (below 4,000 ops) 16 to 1024 give the same bounds.
-"""
-
-MAX_ROUNDS = 8
-"""Rounds of tightening and propagation; each is valid by itself, so any number is.
-
-On the 51 instances 1 round loses up to 3.6 % (``scan-4x8-2``), 2 rounds up to 1.8 %; 4, 8 and 16
-give the same bounds.
-"""
-
-MAX_EFFORT = 10_000_000
-"""Sums formed per round; beyond that some acquires and times c are left out, still validly.
-
-On the 51 instances 1 to 100 million give the same bounds, 100,000 loses up to 1.1 % (16 x 48 at
-capacity 1p).
-"""
+MAX_SMALLEST = 2**60
+"""Units of the smallest amount up to which the fraction left over is exact: three of them stay
+below 64 bits. Beyond, it is rounded up, which lets more fit and only weakens the heads."""
 
 
-MAX_RETURNS = 200_000
-"""Numbers of returns before the last acquire times heads, per lane, up to which the last return is
-raised; beyond, its head stays as it is. V 16 x 48 at 1.25p has 11,000, which takes 5 % of the time
-of all bounds; 1,024 micro-batches with room for all but a few would have 3 million per lane.
-"""
+@dataclass(frozen=True)
+class ReleaseAmounts:
+    """Tables of the releases that make room for an acquire, from the amounts of its lanes.
+
+    Lanes of a regular pipeline have equal amounts on all devices, and share these tables.
+    """
+
+    taken: tuple[Fraction, ...]  # that each of the L lanes of a nest takes per row
+    shares: tuple[Fraction, ...]  # that an op of the first, or second, releases gives back at most
+    available: Fraction  # free before any op
+    members: int  # number of rows m
+
+    @cached_property
+    def _whole(self) -> tuple[IntArray, IntArray, int]:
+        """Taken amounts, shares and the available amount in whole units."""
+        parts = (*self.taken, *self.shares, self.available)
+        count = 2 * len(self.taken) * (self.members + 1)
+        whole, _ = whole_units(parts, count)
+        lanes = len(self.taken)
+        return whole[:lanes], whole[lanes:-1], int(whole[-1])
+
+    def shortage(self, rows: IntArray) -> IntArray:
+        """Return the amount that releases must free before each acquire, in units."""
+        taken, _, available = self._whole
+        need: IntArray = (rows + 1).astype(taken.dtype) * taken.sum() - available
+        return need
+
+    def counts(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the numbers of first releases to try before the acquires of some rows.
+
+        They are the least number, and how many from there on; 0 where an acquire fits at once. No
+        series has more than j releases per lane before row j.
+        """
+        taken, shares, _ = self._whole
+        shortage = self.shortage(rows)
+        fewest = -(-shortage // shares.sum())
+        most = np.clip(-(-shortage // shares[0]), -1, rows * len(taken))
+        fewest = np.clip(fewest, 0, most + 1)
+        number = np.where(shortage > 0, np.maximum(most - fewest + 1, 0), 0)
+        if len(shares) == 1:
+            number = np.minimum(number, 1)
+        return fewest.astype(np.int64), number.astype(np.int64)
+
+    @cached_property
+    def effort(self) -> int:
+        """Number of sums that all choices of all acquires take, as an estimate."""
+        rows = np.arange(self.members)
+        return int((self.counts(rows)[1] * (rows + 1) * 3).sum())
+
+    def choices(self, step: int) -> tuple[IntArray, IntArray]:
+        """Return the least numbers of releases that make room for every `step`-th acquire.
+
+        Rows of choices by acquire, int64[m + 1], and numbers of first and second releases, choice
+        by choice, int64[2 * c]. A second release follows a first one, so its number is no larger.
+        """
+        rows = np.arange(self.members)
+        fewest, number = self.counts(rows)
+        number[(self.members - 1 - rows) % step > 0] = 0
+        row = np.repeat(rows, number)
+        first = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+        first += fewest[row]
+        second = self._second(row, first)
+        kept = second <= first
+        pointer = np.concatenate(([0], np.cumsum(np.bincount(row[kept], minlength=len(rows)))))
+        return pointer.astype(np.int64), np.stack((first[kept], second[kept]), axis=1).ravel()
+
+    def _second(self, row: IntArray, first: IntArray) -> IntArray:
+        _, shares, _ = self._whole
+        if len(shares) == 1:
+            return np.zeros_like(first)
+        short = self.shortage(row) - first.astype(shares.dtype) * shares[0]
+        least = np.maximum(-(-short // shares[1]), 0)
+        second: IntArray = np.minimum(least, first + 1).astype(np.int64)
+        return second
+
+    @cached_property
+    def fractions(self) -> tuple[int, int, int, IntArray, IntArray]:
+        """The fields ``smallest`` to ``released_over`` of `LaneMemory`."""
+        taken, shares, available = self._whole
+        smallest = int(taken.min())
+        number = np.arange(len(taken) * self.members + 1).astype(shares.dtype)
+        parts = [number * share for share in shares]
+        parts += [np.zeros_like(number)] * (2 - len(shares))
+        whole = np.concatenate([np.array([available], dtype=number.dtype), *parts])
+        times, over = whole // smallest, whole % smallest
+        if smallest > MAX_SMALLEST:
+            over, smallest = -(-over * MAX_SMALLEST // smallest), MAX_SMALLEST
+        times = np.minimum(times, MAX_SMALLEST)  # more than all acquires together
+        times, over = times.astype(np.int64), over.astype(np.int64)
+        return smallest, int(times[0]), int(over[0]), times[1:], over[1:]
 
 
 class MemoryWork:
@@ -52,9 +125,7 @@ class MemoryWork:
     with heads >= c. Nor can more acquires have started by c than fit beside the releases possible
     by then. The least such time over all choices of releases is a head. Together with the tail of
     the last acquires this adds the idle time of the fill (no release has returned yet) to that
-    of the drain (no acquire is left). First releases that did not run before the last acquire run
-    behind it, one by one, and the last of them has a head of its own: a device that puts all of
-    them off until then is late with the last one.
+    of the drain (no acquire is left).
 
     Parameters
     ----------
@@ -64,36 +135,34 @@ class MemoryWork:
         Heads are raised until it is over.
     """
 
-    def __init__(self, implied: ImpliedOrder, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        implied: ImpliedOrder,
+        clock: Clock | None = None,
+        params: BoundsParams = DEFAULT_PARAMS,
+    ) -> None:
         self._graph = implied.full
         self._clock = clock or Clock()
+        self._rounds = params.memory_rounds
         found = list(_local_nests(implied))
-        known: dict[ReleaseAmounts, ReleaseAmounts] = {}
         amounts = [_amounts(implied, *parts) for parts in found]
-        amounts = [known.setdefault(each, each) for each in amounts]
-        effort = sum(each.effort for each in amounts)
+        known = {each: each for each in dict.fromkeys(amounts)}
+        effort = sum(known[each].effort for each in amounts)
         # Both acquires and times are thinned, so the effort falls with the square.
-        thinning = max(1, int((effort / MAX_EFFORT) ** 0.5 + 0.999))
-        expect(min(effort, MAX_EFFORT) / STEPS_SAVED)
+        thinning = max(1, int((effort / params.memory_sums) ** 0.5 + 0.999))
+        expect(min(effort, params.memory_sums) / 10)  # most choices are left early
+        tables = {each: _table_of(each, thinning, params) for each in known}
         self._nests = [
-            _Nest(implied, lane, nest, each, thinning)
+            _Nest(implied, lane, nest, tables[each])
             for (lane, nest, _), each in zip(found, amounts, strict=True)
         ]
 
     def raise_heads(self, heads: IntArray) -> IntArray:
-        """Return heads that count the work before each acquire.
+        """Return heads, int64[n] in ticks, that count the work before each acquire; none is lower.
 
-        Parameters
-        ----------
-        heads : int64[n]
-            Valid heads in ticks, e.g. longest paths; for spans, relative to the start of a device.
-
-        Returns
-        -------
-        int64[n]
-            Valid heads in ticks, none lower than in `heads`.
+        They may be relative to the start of a device.
         """
-        for _ in range(MAX_ROUNDS if self._nests else 0):
+        for _ in range(self._rounds if self._nests else 0):
             raised = heads.copy()
             for nest in self._nests:
                 if self._clock.is_over:
@@ -104,10 +173,6 @@ class MemoryWork:
                 break
             heads = raised
         return heads
-
-
-STEPS_SAVED = 10
-"""Sums of the estimate for each one that is formed: most choices are left early."""
 
 
 def _local_nests(implied: ImpliedOrder) -> Iterator[tuple[Lane, list[Lane], Fraction]]:
@@ -173,6 +238,20 @@ def _series(implied: ImpliedOrder, nest: list[Lane]) -> list[list[tuple[Column, 
     return [list(parts) for parts in zip(*releases, strict=True)]
 
 
+class _ReleaseTable(NamedTuple):
+    """The choices of releases before every `step`-th acquire; times are thinned too."""
+
+    amounts: ReleaseAmounts
+    thinning: int
+    step: int
+    choices: tuple[IntArray, IntArray]
+
+
+def _table_of(amounts: ReleaseAmounts, thinning: int, params: BoundsParams) -> _ReleaseTable:
+    step = max(thinning, (amounts.members - 1) // params.raised_acquires, 1)
+    return _ReleaseTable(amounts, thinning, step, amounts.choices(step))
+
+
 class _Nest:
     """The nest of one lane, and the choices of releases that free memory for its acquires.
 
@@ -181,53 +260,29 @@ class _Nest:
     """
 
     def __init__(
-        self,
-        implied: ImpliedOrder,
-        lane: Lane,
-        nest: list[Lane],
-        amounts: ReleaseAmounts,
-        thinning: int,
+        self, implied: ImpliedOrder, lane: Lane, nest: list[Lane], table: _ReleaseTable
     ) -> None:
+        amounts = table.amounts
         series = [[implied.ops(c) for c, _ in parts] for parts in _series(implied, nest)]
         acquires = [implied.ops(other.acquire) for other in nest]
         duration = implied.problem.duration
         shortest = [min(int(duration[ops].min()) for ops in parts) for parts in series]
         self._acquires = implied.ops(lane.acquire)
         self._columns = np.stack([*acquires, *(ops for parts in series for ops in parts)])
-        is_short = len(amounts.returns) // 2 * self._columns.size <= MAX_RETURNS
-        last = _last_return(implied, lane, nest) if is_short else None
-        self._final = np.zeros(0, dtype=np.int64) if last is None else implied.ops(last)[-1:]
         self._work = working_room(len(self._columns), amounts.members, len(nest))
-        step = max(thinning, (amounts.members - 1) // MAX_ACQUIRES, 1)
         self._room = LaneMemory(
             np.array([other is not lane for other in nest], dtype=np.int64),
             np.array([duration[ops[0]] for ops in acquires], dtype=np.int64),
             np.array([*shortest, 0], dtype=np.int64),
             *amounts.fractions,
-            *amounts.choices(step),
-            amounts.returns,
-            0 if last is None else implied.way(lane.acquire, last),
-            step,
-            thinning,
+            *table.choices,
+            table.step,
+            table.thinning,
         )
 
     def raise_heads(self, heads: IntArray) -> None:
-        """Raise heads in place: every `step`-th acquire from the last one, and the last return."""
+        """Raise heads in place: every `step`-th acquire from the last one."""
         columns = np.maximum.accumulate(heads[self._columns], axis=1).ravel()
-        raised, final = heads[self._acquires], heads[self._final]
-        raise_acquires(self._room, columns, raised, final, self._work)
-        heads[self._acquires], heads[self._final] = raised, final
-
-
-def _last_return(implied: ImpliedOrder, lane: Lane, nest: list[Lane]) -> Column | None:
-    """Return the first release that follows all others of its row.
-
-    None where they have no such order, or might run in part before the acquire of their row, which
-    has no length then.
-    """
-    columns = [parts[0][0] for parts in (_in_order(implied, other) or [] for other in nest)]
-    if (implied.problem.duration[implied.ops(lane.acquire)] > 0).all():
-        for last in columns:
-            if all(column == last or implied.follows(column, last) for column in columns):
-                return last
-    return None
+        raised = heads[self._acquires]
+        raise_acquires(self._room, columns, raised, self._work)
+        heads[self._acquires] = raised

@@ -2,22 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.solver.bounds.memory_work import MemoryWork
-from ppsolve.solver.bounds.reason import Reason
-from ppsolve.solver.bounds.spans import Spans
+from ppsolve.solver.bounds.one_machine import (
+    Reason,
+    acquiring,
+    largest,
+    preemptive_bound,
+    return_bound,
+)
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
+from ppsolve.solver.bounds.spans import Spans, busy_ops, in_time
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.flow import Paths, flow_of
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 _STRONG_HEADS: WeakKeyDictionary[ImpliedOrder, IntArray] = WeakKeyDictionary()
-"""Kept for the exact model, which starts from the same heads as the bounds: on 2,880 ops they took
-1.9 of the 2.8 s until the search began."""
+"""Kept for the exact model, which starts from the same heads as the bounds."""
+
+
+class GraphPaths:
+    """Longest paths under one graph of precedences.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag
+        Precedences to count.
+    clock : Clock, optional
+        Ends the search for spans of further devices.
+    params : BoundsParams
+        Limits of effort.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        graph: Dag,
+        clock: Clock | None = None,
+        params: BoundsParams = DEFAULT_PARAMS,
+    ) -> None:
+        self._problem, self._graph, self._clock, self._params = problem, graph, clock, params
+
+    @cached_property
+    def heads(self) -> IntArray:
+        """Earliest starts, int64[n] in ticks."""
+        return start_heads(self._problem, self._graph)
+
+    @cached_property
+    def tails(self) -> IntArray:
+        """Least times from starts to the end, int64[n] in ticks."""
+        return end_tails(self._problem, self._graph)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """Heads and tails relative to each device."""
+        return Spans(self._problem, self._graph, self._clock, self._params)
+
+    def longest(self) -> Reason:
+        """Return the longest path of all ops."""
+        return Reason(int((self.heads + self.tails).max(initial=0)))
+
+    def works(self) -> Iterator[Reason]:
+        """Yield least head + load + least tail of each resource that is ever busy."""
+        ends, duration = self.tails - self._problem.duration, self._problem.duration
+        for resource, ops in enumerate(busy_ops(self._problem)):
+            if len(ops):
+                work = int(duration[ops].sum())
+                yield Reason(int(self.heads[ops].min()) + work + int(ends[ops].min()), resource)
 
 
 class Relaxations:
@@ -29,91 +89,127 @@ class Relaxations:
         The problem, n ops, and its implied order: graphs ``plain``, ``ordered`` and ``full``.
     clock : Clock, optional
         Costly parts are cut short once it is over, still validly; by default never.
-
-    Attributes
-    ----------
-    one_machine : dict of (int, int) to Reason
-        One-machine bounds by the identities of heads and tails: rules share them where implied
-        precedences add nothing.
+    params : BoundsParams
+        Limits of effort.
     """
 
-    def __init__(self, implied: ImpliedOrder, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        implied: ImpliedOrder,
+        clock: Clock | None = None,
+        params: BoundsParams = DEFAULT_PARAMS,
+    ) -> None:
         self.implied = implied
         self.clock = clock or Clock()
+        self.params = params
         self.problem = implied.problem
-        self.one_machine: dict[tuple[int, int], Reason] = {}
+        self._one_machine: dict[tuple[int, int], Reason] = {}
+
+    @property
+    def is_on_spans(self) -> bool:
+        """Whether device spans are minimised, not the makespan."""
+        return self.problem.objective is Objective.DEVICE_SPAN
 
     @cached_property
-    def plain_heads(self) -> IntArray:
-        """Earliest starts under the problem's own precedences, int64[n] in ticks."""
-        return start_heads(self.problem, self.implied.plain)
+    def paths(self) -> Paths | None:
+        """The flow of unequal micro-batches; index order says more of those that are all alike."""
+        problem = self.problem
+        if problem.objective is not Objective.MAKESPAN:
+            return None
+        count = int(problem.microbatch.max(initial=-1)) + 1
+        if count == max(map(len, problem.families), default=0):
+            return None
+        flow = flow_of(problem)
+        return None if flow is None else Paths(flow)
 
     @cached_property
-    def plain_tails(self) -> IntArray:
-        """Least times from starts to the end under these, int64[n] in ticks."""
-        return end_tails(self.problem, self.implied.plain)
+    def plain(self) -> GraphPaths:
+        """Longest paths under the problem's own precedences."""
+        return GraphPaths(self.problem, self.implied.plain, self.clock, self.params)
 
     @cached_property
-    def ordered_heads(self) -> IntArray:
-        """Earliest starts under index order, int64[n] in ticks."""
+    def ordered(self) -> GraphPaths:
+        """Longest paths under index order."""
         if self.implied.ordered is self.implied.plain:
-            return self.plain_heads
-        return start_heads(self.problem, self.implied.ordered)
+            return self.plain
+        return GraphPaths(self.problem, self.implied.ordered, self.clock, self.params)
 
     @cached_property
-    def full_heads(self) -> IntArray:
-        """Earliest starts under all implied precedences, int64[n] in ticks."""
+    def full(self) -> GraphPaths:
+        """Longest paths under all implied precedences."""
         if self.implied.full is self.implied.ordered:
-            return self.ordered_heads
-        return start_heads(self.problem, self.implied.full)
+            return self.ordered
+        return GraphPaths(self.problem, self.implied.full, self.clock, self.params)
 
     @cached_property
     def strong_heads(self) -> IntArray:
         """Earliest starts under all implied precedences and memory work, int64[n] in ticks."""
         if self.implied in _STRONG_HEADS:
             return _STRONG_HEADS[self.implied]
-        heads = self.memory_work.raise_heads(self.full_heads)
+        heads = self.memory_work.raise_heads(self.full.heads)
         if not self.clock.is_over:
             _STRONG_HEADS[self.implied] = heads
         return heads
 
     @cached_property
     def memory_work(self) -> MemoryWork:
-        """What raises heads by the work which makes room."""
-        return MemoryWork(self.implied, self.clock)
+        """Raises heads by the work which makes room."""
+        return MemoryWork(self.implied, self.clock, self.params)
 
     @cached_property
-    def ordered_tails(self) -> IntArray:
-        """Least times from starts to the end under index order, int64[n] in ticks."""
-        if self.implied.ordered is self.implied.plain:
-            return self.plain_tails
-        return end_tails(self.problem, self.implied.ordered)
+    def _busy(self) -> list[IntArray]:
+        return busy_ops(self.problem)
 
-    @cached_property
-    def full_tails(self) -> IntArray:
-        """Least times from starts to the end under all implied precedences, int64[n] in ticks."""
-        if self.implied.full is self.implied.ordered:
-            return self.ordered_tails
-        return end_tails(self.problem, self.implied.full)
+    def one_machine(self, heads: IntArray, tails: IntArray) -> Reason:
+        """Return the largest preemptive bound of a resource.
 
-    @cached_property
-    def plain_spans(self) -> Spans:
-        """Device spans under the problem's own precedences."""
-        return Spans(self.problem, self.implied.plain, self.clock)
+        Parameters
+        ----------
+        heads, tails : int64[n]
+            Earliest starts, and least times from starts to the end; arrays of this object, by
+            whose identities bounds are kept.
 
-    @cached_property
-    def ordered_spans(self) -> Spans:
-        """Device spans under index order."""
-        if self.implied.ordered is self.implied.plain:
-            return self.plain_spans
-        return Spans(self.problem, self.implied.ordered, self.clock)
+        Returns
+        -------
+        Reason
+            Lower bound on the makespan in ticks.
+        """
+        key = id(heads), id(tails)
+        if key not in self._one_machine:
+            duration = self.problem.duration
+            ends = tails - duration
+            busy = [(number, ops) for number, ops in enumerate(self._busy) if len(ops)]
+            self._one_machine[key] = largest(
+                Reason(preemptive_bound(heads[ops], duration[ops], ends[ops]), resource)
+                for resource, ops in in_time(busy, self.clock)
+            )
+        return self._one_machine[key]
 
-    @cached_property
-    def full_spans(self) -> Spans:
-        """Device spans under all implied precedences."""
-        if self.implied.full is self.implied.ordered:
-            return self.ordered_spans
-        return Spans(self.problem, self.implied.full, self.clock)
+    def with_returns(self, heads: IntArray, moments: int) -> Reason:
+        """Return the largest preemptive or first-return bound of a resource.
+
+        Parameters
+        ----------
+        heads : int64[n]
+            Earliest starts in ticks, an array of this object.
+        moments : int
+            Moments at which returns are counted.
+
+        Returns
+        -------
+        Reason
+            Lower bound on the makespan in ticks.
+        """
+        tails = self.full.tails - self.problem.duration
+        returns = (
+            Reason(
+                return_bound(self.problem, order, self._busy[resource], heads, tails, moments),
+                resource,
+            )
+            for order in in_time(self.implied.pools, self.clock)
+            for resource in acquiring(self.problem, order)
+        )
+        return largest((self.one_machine(heads, self.full.tails), *returns))
 
 
 def start_heads(problem: Problem, graph: Dag) -> IntArray:
@@ -150,3 +246,39 @@ def end_tails(problem: Problem, graph: Dag) -> IntArray:
         Ticks, the op's own duration included.
     """
     return graph.tails(problem.duration)
+
+
+def work_by_resource(problem: Problem, graph: Dag) -> Iterator[Reason]:
+    """Yield the bound ``work`` of each resource that is ever busy.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag
+        Precedences to count.
+
+    Yields
+    ------
+    Reason
+        Least head + load + least tail of a resource in ticks.
+    """
+    yield from GraphPaths(problem, graph).works()
+
+
+def work_bound(problem: Problem, graph: Dag | None = None) -> int:
+    """Return the bound ``work`` on the makespan, the cheapest that counts fill and drain.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag, optional
+        Precedences to count; those of the problem by default.
+
+    Returns
+    -------
+    int
+        Lower bound on the makespan in ticks.
+    """
+    return largest(work_by_resource(problem, Dag.of(problem) if graph is None else graph)).value

@@ -9,9 +9,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ppsolve.models.core.problem import BoolArray, IntArray, Problem
-from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
-from ppsolve.solver.bounds.one_machine import preemptive_bound
-from ppsolve.solver.bounds.reason import Reason, largest
+from ppsolve.solver.bounds.one_machine import (
+    Reason,
+    acquiring,
+    largest,
+    preemptive_bound,
+    return_bound,
+)
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import PoolOrder
@@ -20,23 +25,6 @@ T = TypeVar("T")
 
 NEVER = -(2**62)
 """Head or tail of an op that no path connects with the device."""
-
-MAX_KEPT = 32_000_000
-"""Most heads and tails that are kept for the next rule, 256 MB; those of other devices are found
-again by each rule, which took 4 ms per device at 196,608 ops."""
-
-OTHERS_SHARE = 0.3
-"""Share of the time that is left in which all resources are tried for the span of each device: 2.1
-s on 196,608 ops of 64 devices, where the rules about memory, which follow, take 0.9."""
-
-MAX_STRENGTHENED = 4
-"""Devices whose heads are strengthened; the others keep the plain bound.
-
-On 51 instances 1 to 64 devices give the same bounds, in 5 s of CPU time with 1, 9 s with 4, 21 s
-with 64. On 62 of V and linear placement, half of them random, 1 device loses up to 2.8 % on two of
-them against 4, and 64 devices gain 0.6 % on one. On V placements of 16 x 48 to 32 x 256 with room
-for 1.125p, 4 devices give the same bounds as all.
-"""
 
 
 def busy_ops(problem: Problem) -> list[IntArray]:
@@ -50,7 +38,7 @@ def in_time(items: Iterable[T], clock: Clock) -> Iterator[T]:
     Parameters
     ----------
     items : iterable
-        What to look at, one by one.
+        Any items.
     clock : Clock
         Asked before each item but the first.
 
@@ -95,6 +83,8 @@ class Spans:
         Precedences that hold in some optimal schedule.
     clock : Clock, optional
         Once it is over, the devices that are left give no bound; the first one always does.
+    params : BoundsParams
+        Limits of effort.
 
     Attributes
     ----------
@@ -102,12 +92,19 @@ class Spans:
         The span resources: devices 0..D-1.
     """
 
-    def __init__(self, problem: Problem, graph: Dag, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        graph: Dag,
+        clock: Clock | None = None,
+        params: BoundsParams = DEFAULT_PARAMS,
+    ) -> None:
         self.problem = problem
         self.busy = busy_ops(problem)
         self.resources: list[int] = problem.span_resources.tolist()
         self._graph = graph
         self._clock = clock or Clock()
+        self._params = params
         self._kept: dict[int, Around] = {}
 
     def around(self, device: int) -> Around:
@@ -118,7 +115,7 @@ class Spans:
         tail = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
         tail[ops] = self.problem.duration[ops]
         found = Around(self._heads(ops), self._graph.tails(tail))
-        if (len(self._kept) + 1) * 2 * self.problem.num_ops <= MAX_KEPT:
+        if (len(self._kept) + 1) * 2 * self.problem.num_ops <= self._params.kept_numbers:
             self._kept[device] = found
         return found
 
@@ -137,27 +134,23 @@ class Spans:
 
     def longest_path(self) -> Reason:
         """Return the longest chain from an op of a device to an op of the same device."""
-        return largest(
-            self._about(device, self._longest_path(device)) for device in self._devices()
-        )
+        return largest(self._longest_path(device) for device in self._devices())
 
-    def _about(self, device: int, value: int) -> Reason:
-        return Reason(value, self.resources[device])
-
-    def _longest_path(self, device: int) -> int:
+    def _longest_path(self, device: int) -> Reason:
         ops = self.problem.ops_by_resource[self.resources[device]]
         heads = self._kept[device].head if device in self._kept else self._heads(ops)
-        return int((heads[ops] + self.problem.duration[ops]).max(initial=0))
+        value = int((heads[ops] + self.problem.duration[ops]).max(initial=0))
+        return Reason(value, self.resources[device])
 
     def own(self) -> Reason:
         """Return the largest preemptive one-machine bound of a device."""
-        return largest(self._about(device, bound) for bound, device in self._own_bounds)
+        return largest(Reason(bound, self.resources[d]) for bound, d in self._own_bounds)
 
     def returns(self, pools: Sequence[PoolOrder]) -> Reason:
         """Return the largest first-return bound of a device."""
         near = self._pools_near(pools)
         return largest(
-            self._about(d, self._returns(d, near[d], self.around(d).head, 1))
+            Reason(self._returns(d, near[d], self.around(d).head, 1), self.resources[d])
             for d in self._devices()
             if near[d]
         )
@@ -167,8 +160,8 @@ class Spans:
     ) -> Reason:
         """Return the largest bound of a device with raised heads.
 
-        Only the `MAX_STRENGTHENED` devices with the largest plain bounds are tried; of equals the
-        outer ones, where round trips are longest and shortest.
+        Only the few devices with the largest plain bounds are tried; of equals the outer ones,
+        where round trips are longest and shortest.
 
         Parameters
         ----------
@@ -183,31 +176,80 @@ class Spans:
             Lower bound on the device span in ticks, and the device.
         """
         best, near = Reason(0), self._pools_near(pools)
-        last = len(self.resources) - 1
+        last, params = len(self.resources) - 1, self._params
         tried = sorted(self._own_bounds, key=lambda one: (-one[0], min(one[1], last - one[1])))
-        for bound, device in in_time(tried[:MAX_STRENGTHENED], self._clock):
+        for bound, device in in_time(tried[: params.raised_devices], self._clock):
             heads = strengthen(self.around(device).head)
-            alone = self._on(device, self._ops(device), heads)
-            returns = self._returns(device, near[device], heads, RETURN_MOMENTS)
-            best = largest((best, self._about(device, max(bound, alone, returns))))
+            alone = self._end(self.around(device), self._ops(device), heads)
+            returns = self._returns(device, near[device], heads, params.return_moments)
+            found = Reason(max(bound, alone, returns), self.resources[device])
+            best = largest((best, found))
         return best
 
     @cached_property
     def _own_bounds(self) -> list[tuple[int, int]]:
-        return [(self._on(device, self._ops(device)), device) for device in self._devices()]
+        return [(self._end(self.around(d), self._ops(d)), d) for d in self._devices()]
+
+    def _ops(self, device: int) -> IntArray:
+        return self.busy[self.resources[device]]
+
+    def _pools_near(self, pools: Sequence[PoolOrder]) -> list[list[PoolOrder]]:
+        """Return, per device, the pools from which its ops acquire."""
+        using = [(order, set(acquiring(self.problem, order))) for order in pools]
+        return [[order for order, used in using if r in used] for r in self.resources]
+
+    def _returns(
+        self, device: int, pools: Sequence[PoolOrder], heads: IntArray, moments: int
+    ) -> int:
+        around = self.around(device)
+        ops, tails = around.between(self._ops(device)), around.tail - self.problem.duration
+        bounds = (return_bound(self.problem, o, ops, heads, tails, moments) for o in pools)
+        return max(bounds, default=0)
+
+    def through_others(self) -> Reason:
+        """Bound each device's span by the work of any resource between its ops."""
+        clock = self._clock.share(self._params.others_share)
+        devices = in_time(range(len(self.resources)), clock)
+        return largest(self.end_after(device, self.around(device).head) for device in devices)
+
+    def together(self) -> Reason:
+        """Return a lower bound on the device span by the spans of all devices together.
+
+        Let no device begin before b, a time for each; G(b) bounds when each ends. Begins that all
+        move by c move all ends by c. Take a schedule of span T with begins b*, and c, the least of
+        b* - b: the device where it is least begins at b + c and ends no sooner than G(b) + c, so
+        that T is at least the least of G(b) - b. In the same way k T is at least the least of
+        x - b, where x comes from b by k rounds of G. Each round takes the ends of the one before
+        for begins: where devices wait for each other in a circle, all grow by the mean of the
+        longest circle after some rounds. A round that the clock cuts is not counted.
+        """
+        devices = [d for d, r in enumerate(self.resources) if len(self.busy[r])]
+        begins: list[IntArray] = [np.zeros(len(self.resources), dtype=np.int64)]
+        best = 0
+        while devices and len(begins) <= self._params.joint_rounds:
+            latest = self._ends(devices, begins[-1])
+            if latest is None:
+                break
+            for rounds, earlier in enumerate(reversed(begins), 1):
+                best = max(best, -(int((earlier - latest)[devices].max()) // rounds))
+            if int((latest - begins[-1]).max()) <= best:
+                break
+            begins.append(latest)
+        return Reason(best)
+
+    def _ends(self, devices: list[int], begins: IntArray) -> IntArray | None:
+        """Return bounds on the ends of devices, None if there is no time to find all of them."""
+        heads, latest = self.heads_from(begins), begins.copy()
+        for device in devices:
+            if self._clock.is_over:
+                return None
+            latest[device] = self.end_after(device, heads).value
+        return latest
 
     def heads_from(self, begins: IntArray) -> IntArray:
-        """Return heads of all ops where no device begins before a given time.
+        """Return heads of all ops where no device begins before a time, int64[D] in ticks.
 
-        Parameters
-        ----------
-        begins : int64[D]
-            Times in ticks, by device.
-
-        Returns
-        -------
-        int64[n]
-            Ticks; about `NEVER` where no op of a device precedes.
+        int64[n]; about `NEVER` where no op of a device precedes.
         """
         head = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
         for resource, begin in zip(self.resources, begins.tolist(), strict=True):
@@ -235,34 +277,6 @@ class Spans:
             for resource, ops in enumerate(self.busy)
             if len(ops)
         )
-
-    def _ops(self, device: int) -> IntArray:
-        return self.busy[self.resources[device]]
-
-    def _pools_near(self, pools: Sequence[PoolOrder]) -> list[list[PoolOrder]]:
-        """Return, per device, the pools from which its ops acquire."""
-        using = [(order, set(acquiring(self.problem, order))) for order in pools]
-        return [[order for order, used in using if r in used] for r in self.resources]
-
-    def _returns(
-        self, device: int, pools: Sequence[PoolOrder], heads: IntArray, moments: int
-    ) -> int:
-        around = self.around(device)
-        ops, tails = around.between(self._ops(device)), around.tail - self.problem.duration
-        bounds = (return_bound(self.problem, o, ops, heads, tails, moments) for o in pools)
-        return max(bounds, default=0)
-
-    def through_others(self) -> Reason:
-        """Bound each device's span by the work of any resource between its ops.
-
-        Which one takes longest no sum of least head, load and least tail tells: on uneven V
-        placements of 16 x 16 the largest sum alone lost up to 9.4 %. All pairs take 10 ms there.
-        """
-        devices = in_time(range(len(self.resources)), self._clock.share(OTHERS_SHARE))
-        return largest(self.end_after(device, self.around(device).head) for device in devices)
-
-    def _on(self, device: int, ops: IntArray, heads: IntArray | None = None) -> int:
-        return self._end(self.around(device), ops, heads)
 
     def _end(self, around: Around, ops: IntArray, heads: IntArray | None = None) -> int:
         ops = around.between(ops)

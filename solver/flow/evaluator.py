@@ -1,4 +1,4 @@
-"""Times of permutations under a pattern, with tables that are made once for a flow."""
+"""Times of permutations under a pattern: given ones, or all of few micro-batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.flow.flow import Flow, Paths, earlier_twins
 from ppsolve.solver.flow.patterns import Pattern
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kernels.topological_order import (
@@ -15,31 +15,20 @@ from ppsolve.solver.kernels.topological_order import (
     Lengths,
     LineOrder,
     LineTimes,
+    SlotSearch,
+    best_permutation,
     time_line,
     time_permutations,
 )
 
-_UNLIMITED = 2**61
-"""Room of a resource without a pool."""
-
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """A pattern, the micro-batches in its slots, and their makespan in ticks.
+    """A pattern, the micro-batches in its slots, and their makespan."""
 
-    Parameters
-    ----------
-    value : int
-        Makespan; `NEVER` where a pool is overrun.
-    pattern : Pattern
-        Order of the slots on every resource.
-    permutation : int64[m]
-        Micro-batch of each slot.
-    """
-
-    value: int
+    value: int  # ticks; `NEVER` where a pool is overrun
     pattern: Pattern
-    permutation: IntArray
+    permutation: IntArray  # int64[m], micro-batch of each slot
 
     @property
     def is_feasible(self) -> bool:
@@ -73,44 +62,15 @@ class Evaluator:
         self.chain = Chain(
             slot, position, pointer, flow.before[by], flow.lag[by], flow.resource, first
         )
-        self._steps = _backwards(flow)
-        self.room = _room(flow)
-        self.lengths = self.lengths_of(flow.duration)
-
-    def lengths_of(self, duration: IntArray, rows: IntArray | None = None) -> Lengths:
-        """Return the tables of other durations.
-
-        Parameters
-        ----------
-        duration : int64[m, V]
-            Durations in ticks.
-        rows : int64[m], optional
-            Micro-batches of the flow whose amounts go with them; all in order by default.
-
-        Returns
-        -------
-        Lengths
-            For `values`, `timed`, and searches.
-        """
-        flow = self.flow
-        acquire, release = flow.acquire, flow.release
-        if rows is not None:
-            acquire, release = acquire[rows], release[rows]
-        after = np.tile(self.flow.behind, (len(duration), 1))
-        for before, position, lag in self._steps:
-            np.maximum(
-                after[:, before],
-                lag + duration[:, position] + after[:, position],
-                out=after[:, before],
-            )
-        return Lengths(
+        after = Paths(flow).tail
+        self.lengths = Lengths(
             self.chain,
-            _flat(duration),
+            _flat(flow.duration),
             _flat(after),
-            _flat(acquire),
-            _flat(acquire - release),
-            self.room,
-            _rest(flow, duration, after),
+            _flat(flow.acquire),
+            _flat(flow.acquire - flow.release),
+            _room(flow),
+            _rest(flow, after),
         )
 
     def scratch(self) -> LineTimes:
@@ -118,9 +78,7 @@ class Evaluator:
         size = self.flow.ops.size + 1
         return LineTimes(*(np.zeros(size, dtype=np.int64) for _ in range(4)))
 
-    def values(
-        self, pattern: Pattern, permutations: IntArray, lengths: Lengths | None = None
-    ) -> IntArray:
+    def values(self, pattern: Pattern, permutations: IntArray) -> IntArray:
         """Return the makespans of permutations under a pattern.
 
         Parameters
@@ -129,8 +87,6 @@ class Evaluator:
             The pattern.
         permutations : int64[K, m]
             Micro-batch of each slot, one permutation in a row.
-        lengths : Lengths, optional
-            Other durations, from `lengths_of`.
 
         Returns
         -------
@@ -140,7 +96,7 @@ class Evaluator:
         value = np.zeros(len(permutations), dtype=np.int64)
         row = np.zeros(self.flow.num_microbatches, dtype=np.int64)
         time_permutations(
-            self.lengths if lengths is None else lengths,
+            self.lengths,
             LineOrder(pattern.line, pattern.before, row),
             self.scratch(),
             (permutations * self.flow.num_positions).ravel(),
@@ -148,9 +104,7 @@ class Evaluator:
         )
         return value
 
-    def timed(
-        self, pattern: Pattern, permutation: IntArray, lengths: Lengths | None = None
-    ) -> Timed:
+    def timed(self, pattern: Pattern, permutation: IntArray) -> Timed:
         """Return a permutation under a pattern with its makespan.
 
         Parameters
@@ -159,39 +113,23 @@ class Evaluator:
             The pattern.
         permutation : int64[m]
             Micro-batch of each slot.
-        lengths : Lengths, optional
-            Other durations, from `lengths_of`.
 
         Returns
         -------
         Timed
             With its makespan in ticks.
         """
-        value = self.values(pattern, permutation[None], lengths)
+        value = self.values(pattern, permutation[None])
         return Timed(int(value[0]), pattern, permutation)
 
-    def starts(self, timed: Timed, lengths: Lengths | None = None) -> IntArray:
-        """Return the starts of all ops.
-
-        Parameters
-        ----------
-        timed : Timed
-            A pattern and its permutation.
-        lengths : Lengths, optional
-            Other durations, from `lengths_of`.
-
-        Returns
-        -------
-        int64[m, V]
-            Starts in ticks, by micro-batch and position.
-        """
-        lengths = self.lengths if lengths is None else lengths
+    def starts(self, timed: Timed) -> IntArray:
+        """Return the starts of all ops in ticks, int64[m, V]."""
         length, end = self.flow.num_positions, np.zeros(self.flow.ops.size + 1, dtype=np.int64)
         pattern, row = timed.pattern, timed.permutation * length
-        time_line(lengths, LineOrder(pattern.line, pattern.before, row), self.scratch(), end)
+        time_line(self.lengths, LineOrder(pattern.line, pattern.before, row), self.scratch(), end)
         start = np.empty((len(row), length), dtype=np.int64)
         start[timed.permutation] = end[:-1].reshape(start.shape)
-        start -= lengths.duration.reshape(start.shape)
+        start -= self.flow.duration
         return start
 
 
@@ -208,36 +146,76 @@ def follows_orders(flow: Flow) -> bool:
 
 
 def _room(flow: Flow) -> IntArray:
-    """Return the free amount of the pool of each resource."""
-    room = np.full(flow.num_resources, _UNLIMITED, dtype=np.int64)
+    """Return the free amount of the pool of each resource, without limit where it has none."""
+    room = np.full(flow.num_resources, 2**61, dtype=np.int64)
     used = flow.pool != FREE
     room[flow.resource[used]] = flow.room[flow.pool[used]]
     return room
 
 
-def _rest(flow: Flow, duration: IntArray, after: IntArray) -> IntArray:
+def _rest(flow: Flow, after: IntArray) -> IntArray:
     """Return the work of each resource and the least chain behind one of its positions."""
     rest = np.zeros(flow.num_resources, dtype=np.int64)
     for resource in range(flow.num_resources):
         own = flow.resource == resource
         if own.any():
-            rest[resource] = duration[:, own].sum() + after[:, own].min()
+            rest[resource] = flow.duration[:, own].sum() + after[:, own].min()
     return rest
 
 
-def _backwards(flow: Flow) -> list[tuple[int, int, int]]:
-    """Return precedences (before, after, lag), those that come last in a micro-batch first."""
-    edges = list(zip(*(a.tolist() for a in (flow.before, flow.after, flow.lag)), strict=True))
-    waiting = [0] * flow.num_positions
-    for before, _, _ in edges:
-        waiting[before] += 1
-    done = [position for position, count in enumerate(waiting) if not count]
-    found = []
-    for position in done:
-        for edge in edges:
-            if edge[1] == position:
-                found.append(edge)
-                waiting[edge[0]] -= 1
-                if not waiting[edge[0]]:
-                    done.append(edge[0])
-    return found
+def best_under(
+    evaluator: Evaluator,
+    pattern: Pattern,
+    *,
+    limit: int = NEVER - 2,
+    visits: int = 10_000,
+) -> tuple[Timed | None, bool]:
+    """Return the best permutation of few micro-batches under a pattern, by branch and bound.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        Tables of the flow.
+    pattern : Pattern
+        The pattern.
+    limit : int
+        Makespan in ticks that nothing has to be sought beyond.
+    visits : int
+        Slots that are filled at most.
+
+    Returns
+    -------
+    Timed or None, bool
+        The best one that was found, None where none keeps pools and limit; and whether all
+        permutations were tried or shown to be no better.
+    """
+    flow = evaluator.flow
+    count = flow.num_microbatches
+    alike = np.hstack([flow.duration, flow.acquire, flow.release])
+    line, until = _by_slots(evaluator, pattern)
+    free, (chosen, row) = np.ones(count, np.int64), np.zeros((2, count), np.int64)
+    best = np.zeros(count + 1, dtype=np.int64)
+    filled = best_permutation(
+        evaluator.lengths,
+        LineOrder(line, pattern.before, row),
+        evaluator.scratch(),
+        SlotSearch(until, earlier_twins(alike), limit, visits, free, chosen),
+        best,
+    )
+    value = int(best[count])
+    found = Timed(value, pattern, best[:count]) if value <= limit else None
+    return found, bool(filled <= visits)
+
+
+def _by_slots(evaluator: Evaluator, pattern: Pattern) -> tuple[IntArray, IntArray]:
+    """Return the line by the last slot that each node waits for, and nodes up to each slot."""
+    chain, before = evaluator.chain, pattern.before
+    sources = np.split(chain.source, chain.pointer[1:-1])
+    needs = np.zeros(len(pattern.line) + 1, dtype=np.int64)
+    for node in pattern.line.tolist():
+        slot, position = chain.slot[node], chain.position[node]
+        waited_for = needs[node - position + sources[position]].max(initial=slot)
+        needs[node] = max(waited_for, needs[before[node]])
+    needs = needs[pattern.line]
+    until = np.searchsorted(np.sort(needs), np.arange(evaluator.flow.num_microbatches), "right")
+    return pattern.line[np.argsort(needs, kind="stable")], until.astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,8 +18,7 @@ class Flow:
     """What m micro-batches pass through: V positions on R resources, with P pools of memory.
 
     A position is an op of one micro-batch: forward, backward or transfer of a stage. Micro-batches
-    differ in durations and amounts only, so that any of them can take any place in an order. Times
-    are in ticks, amounts in whole units of each pool.
+    differ in durations and amounts only. Times are in ticks, amounts in whole units of each pool.
 
     Parameters
     ----------
@@ -41,9 +41,8 @@ class Flow:
     acquire, release : int64[m, V]
         Amounts that are acquired at the start and released at the end.
     ahead, behind : int64[V]
-        Ticks that pass at least before each position starts, and after it ends, beside what its
-        micro-batch does: optimizers and all-reduces follow the ops of their stage, all-gathers come
-        before.
+        Least ticks before each position starts, and after it ends, for ops of no micro-batch:
+        all-gathers come before the ops of their stage, optimizers and all-reduces follow them.
     """
 
     ops: IntArray
@@ -73,6 +72,16 @@ class Flow:
         return len(self.kind)
 
 
+def earlier_twins(table: IntArray) -> IntArray:
+    """Return for each row of a table the last earlier row that is the same, or -1."""
+    latest: dict[bytes, int] = {}
+    twins = np.full(len(table), -1, dtype=np.int64)
+    for number, row in enumerate(table):
+        twins[number] = latest.get(row.tobytes(), -1)
+        latest[row.tobytes()] = number
+    return twins
+
+
 def rows_of(flow: Flow, microbatches: Sequence[int]) -> Flow:
     """Return the flow of some micro-batches alone.
 
@@ -97,18 +106,9 @@ def flow_of(problem: Problem) -> Flow | None:
     """Return a problem as a flow.
 
     Ops of no micro-batch (optimizer, all-reduce) are left out, but for the time that they take
-    behind others: they follow all others of their stage, whatever the order.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-
-    Returns
-    -------
-    Flow or None
-        None where micro-batches pass different positions (bidirectional pipes), wait for each
-        other, occupy two resources at once or two pools, or where starts are given.
+    before or after others. None where micro-batches pass different positions (bidirectional
+    pipes), wait for each other, occupy two resources at once or two pools, or where starts are
+    given.
     """
     if problem.is_anchored or len(problem.points):
         return None
@@ -203,3 +203,103 @@ def _amounts(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntAr
             pool[used] = number
     acquire, release = (table[pool, :, np.arange(len(pool))].T for table in tables)
     return pool, np.ascontiguousarray(acquire), np.ascontiguousarray(release)
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Heads and tails of the positions of a flow, m micro-batches and V positions.
+
+    Parameters
+    ----------
+    flow : Flow
+        The flow.
+    """
+
+    flow: Flow
+
+    @cached_property
+    def rank(self) -> IntArray:
+        """Number of precedences of the longest chain into each position, int64[V]."""
+        rank = np.zeros(self.flow.num_positions, dtype=np.int64)
+        for _ in range(self.flow.num_positions):
+            old = rank.copy()
+            np.maximum.at(rank, self.flow.after, old[self.flow.before] + 1)
+            if (rank == old).all():
+                break
+        return rank
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int, int]]:
+        """Precedences (before, after, lag), every position's own after those into it."""
+        flow = self.flow
+        edges = zip(flow.before.tolist(), flow.after.tolist(), flow.lag.tolist(), strict=True)
+        return sorted(edges, key=lambda edge: int(self.rank[edge[0]]))
+
+    @cached_property
+    def head(self) -> IntArray:
+        """Least time before the start of each position, int64[m, V] in ticks."""
+        duration = self.flow.duration
+        head = np.tile(self.flow.ahead, (len(duration), 1))
+        for before, after, lag in self.edges:
+            np.maximum(
+                head[:, after], head[:, before] + duration[:, before] + lag, out=head[:, after]
+            )
+        return head
+
+    @cached_property
+    def tail(self) -> IntArray:
+        """Least time after the end of each position, int64[m, V] in ticks."""
+        duration = self.flow.duration
+        tail = np.tile(self.flow.behind, (len(duration), 1))
+        for before, after, lag in reversed(self.edges):
+            np.maximum(
+                tail[:, before], lag + duration[:, after] + tail[:, after], out=tail[:, before]
+            )
+        return tail
+
+    @cached_property
+    def precedes(self) -> np.typing.NDArray[np.bool_]:
+        """Whether a position must end before another one starts, bool[V, V]."""
+        reach = np.zeros((self.flow.num_positions, self.flow.num_positions), dtype=bool)
+        for before, after, _ in reversed(self.edges):
+            reach[before, after] = True
+            reach[before] |= reach[after]
+        return reach
+
+    def ops_of(self, resource: int) -> tuple[IntArray, IntArray]:
+        """Return micro-batches and positions of the ops that occupy a resource."""
+        positions = np.flatnonzero(self.flow.resource == resource)
+        row, column = np.nonzero(self.flow.duration[:, positions])
+        return row, positions[column]
+
+    @cached_property
+    def reversed(self) -> Paths:
+        """The flow with time running backwards: heads are tails, acquires are releases."""
+        flow = self.flow
+        turned = replace(
+            flow,
+            before=flow.after,
+            after=flow.before,
+            acquire=flow.release,
+            release=flow.acquire,
+            ahead=flow.behind,
+            behind=flow.ahead,
+        )
+        return Paths(turned)
+
+    def gap(self, position: int) -> IntArray:
+        """Return the least ticks from the end of a position to the start of each later one.
+
+        int64[m, V]; 0 where a position is not later.
+        """
+        duration = self.flow.duration
+        gap = np.zeros_like(duration)
+        is_later = self.precedes[position]
+        for before, after, lag in self.edges:
+            if before == position:
+                np.maximum(gap[:, after], lag, out=gap[:, after])
+            elif is_later[before]:
+                np.maximum(
+                    gap[:, after], gap[:, before] + duration[:, before] + lag, out=gap[:, after]
+                )
+        return gap

@@ -5,62 +5,45 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.annealing import Annealer
-from ppsolve.solver.flow.evaluator import Evaluator, Timed
-from ppsolve.solver.flow.exhaustive import best_under
+from ppsolve.solver.flow.evaluator import Evaluator, Timed, best_under
 from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.flow.patterns import Pattern
+from ppsolve.solver.kernels.annealing import (
+    AnnealingBuffers,
+    AnnealingParams,
+    anneal,
+    exponential_quantiles,
+)
 from ppsolve.solver.kernels.records import NEVER
 
-DRAWN = 64
-"""Random permutations beside those by size that a pattern begins with. A pattern that overruns a
-pool under all of them is left out."""
 
-ALL_TRIED = 8
-"""Micro-batches up to which a pattern begins with the best of all permutations: of 8, 40,320."""
+@dataclass(frozen=True)
+class FlowSearchParams:
+    """Effort of the search over orders of unequal micro-batches; a step is one change tried."""
 
-RACE_STEPS = 20
-"""Changes per op in the first round of the race, in which micro-batches change slots only; with 60
-the instances of `HEATS` end 0.2 % longer, as less is left for the best line."""
+    drawn: int = 64  # random permutations that a pattern begins with, besides those by size
+    all_tried: int = 8  # micro-batches up to which it begins with the best of all permutations
+    race_steps: int = 20  # steps per op in the first round of the race
+    shifts: int = 500  # steps in 1,000 that move an op on its device, once patterns change too
+    heats: tuple[float, ...] = (0.1, 0.03, 0.3)  # worsening accepted at first, in mean durations
+    kept: int = 4  # best lines that are annealed in turn
+    least_steps: int = 2_000  # steps per op that are tried at least in a round
+    patience: int = 3  # a round ends after so many times the steps that led to its best line
+    fresh_rounds: int = 8  # rounds in a row that may find nothing where pools are too small for all
+    counted_steps: int = 100  # steps per op of a search without a clock
+    most_counted: int = 100_000  # and in all
+    call_seconds: float = 0.5  # longest run between two looks at the clock
+    late: float = 0.7  # share of the time left that a run takes at most
+    first_steps: int = 50  # steps of a first run, from which the time of the others is foretold
 
-SHIFTS = 500
-"""Changes in 1,000 that move an op on its device, once patterns change too; 300, 700 and 800 do as
-well within 0.05 % (instances of `HEATS`)."""
 
-HEATS = (0.1, 0.03, 0.3)
-"""Mean worsening that is accepted in the beginning, in mean durations of an op, by turns. After
-150,000 changes of eight instances (128 to 768 ops, published cases and log-normal ones, two seeds)
-lines are shorter than with 1.0 by 0.37 % with 0.3, 0.53 % with 0.1, 0.36 % with 0.03, and 0.55 %
-with these three by turns."""
-
-KEPT = 4
-"""Best lines that are annealed in turn. On these instances 1 finds the same lines."""
-
-LEAST_STEPS, PATIENCE = 2_000, 3
-"""Changes per op that are tried at least in a round; and how many times those that led to its best
-line."""
-
-FRESH_ROUNDS = 8
-"""Rounds in a row, each from permutations drawn anew, that may find nothing shorter where pools do
-not hold everything. Without such pools several rounds end where one does (4 x 8, 8 x 8, two of
-8 x 16), and a proof of 4 x 8 that took 6.4 s of CPU time took 8.6. A round takes
-0.3 to 1.2 s of CPU time on 4 x 16 and 2 to 4 s on 8 x 16; fewer leave more time to CP-SAT. With
-little memory one round ends up to 1.5 % above the best of several."""
-
-COUNTED_STEPS, MOST_COUNTED = 100, 100_000
-"""Changes per op, and in all, of a search without a clock; of 192 ops Python tries 17,000 a
-second."""
-
-CALL_SECONDS, LATE = 0.5, 0.7
-"""Longest run between two looks at the clock in seconds, and share of the time left that it takes:
-nothing can break it off."""
-
-FIRST_STEPS = 50
-"""Changes of a first run, from which the time of the others is foretold."""
+FLOW_SEARCH = FlowSearchParams()
 
 Tell = Callable[[Timed], None]
 
@@ -74,6 +57,7 @@ def search_permutations(
     seed: int = 0,
     steps: int | None = None,
     tell: Tell | None = None,
+    params: FlowSearchParams = FLOW_SEARCH,
 ) -> Timed | None:
     """Return the best line that is found: order of micro-batches, and of ops on every device.
 
@@ -94,6 +78,8 @@ def search_permutations(
         depends on the size of the flow. With steps the same line is found on every machine.
     tell : callable, optional
         Told of better lines.
+    params : FlowSearchParams
+        Effort.
 
     Returns
     -------
@@ -101,28 +87,27 @@ def search_permutations(
         None where every pattern overruns a pool.
     """
     clock = clock or Clock()
-    size = evaluator.flow.ops.size
     if steps is None and not clock.is_limited:
-        steps = min(COUNTED_STEPS * size, MOST_COUNTED)
-    return _PermutationSearch(evaluator, clock, target, seed, steps, tell).run(starts)
+        steps = min(params.counted_steps * evaluator.flow.ops.size, params.most_counted)
+    return _PermutationSearch(evaluator, clock, target, seed, steps, tell, params).run(starts)
 
 
+@dataclass
 class _PermutationSearch:
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        clock: Clock,
-        target: int,
-        seed: int,
-        steps: int | None,
-        tell: Tell | None,
-    ) -> None:
-        self.evaluator, self.clock, self.target, self.tell = evaluator, clock, target, tell
-        self.annealer = Annealer(evaluator, seed)
-        self.rng = np.random.default_rng(seed)
-        self.size = evaluator.flow.ops.size
-        self.mean = max(1.0, float(evaluator.flow.duration.mean()))
-        self.most = math.inf if steps is None else steps
+    evaluator: Evaluator
+    clock: Clock
+    target: int = 0
+    seed: int = 0
+    steps: int | None = None
+    tell: Tell | None = None
+    params: FlowSearchParams = FLOW_SEARCH
+
+    def __post_init__(self) -> None:
+        self.annealer = Annealer(self.evaluator, self.seed)
+        self.rng = np.random.default_rng(self.seed)
+        self.size = self.evaluator.flow.ops.size
+        self.mean = max(1.0, float(self.evaluator.flow.duration.mean()))
+        self.most = math.inf if self.steps is None else self.steps
         self.done = self.done_at_least = self.begun = 0
         self.least = NEVER
         self.pace: float | None = None
@@ -131,8 +116,8 @@ class _PermutationSearch:
     def run(self, starts: Iterable[Timed]) -> Timed | None:
         patterns: list[Timed] = []
         self._round(_kept(starts, patterns))
-        idle = 0 if _may_overrun(self.evaluator.flow) else FRESH_ROUNDS
-        while self.best is not None and idle < FRESH_ROUNDS and not self._is_ended:
+        idle = 0 if _may_overrun(self.evaluator.flow) else self.params.fresh_rounds
+        while self.best is not None and idle < self.params.fresh_rounds and not self._is_ended:
             before = self.best.value
             self._round(patterns)
             idle = idle + 1 if self.best.value == before else 0
@@ -150,7 +135,7 @@ class _PermutationSearch:
         if self.best is None:
             return self.clock.is_over
         led = self.done_at_least - self.begun
-        patience = max(LEAST_STEPS * self.size, PATIENCE * led)
+        patience = max(self.params.least_steps * self.size, self.params.patience * led)
         has_stalled = self.most == math.inf and self.done - self.begun >= patience
         return has_stalled or self._is_ended
 
@@ -185,13 +170,13 @@ class _PermutationSearch:
         values = self.evaluator.values(start.pattern, permutations)
         best = int(values.argmin())
         found = Timed(int(values[best]), start.pattern, permutations[best])
-        if len(start.permutation) > ALL_TRIED:
+        if len(start.permutation) > self.params.all_tried:
             return found
         return best_under(self.evaluator, start.pattern, limit=found.value - 1)[0] or found
 
     def _orders(self) -> list[IntArray]:
         work = self.evaluator.flow.duration.sum(axis=1)
-        drawn = [self.rng.permutation(len(work)) for _ in range(DRAWN)]
+        drawn = [self.rng.permutation(len(work)) for _ in range(self.params.drawn)]
         return [np.argsort(work, kind="stable"), np.argsort(-work, kind="stable"), *drawn]
 
     def _anneal(self, timed: Timed, steps: int, heat: float, shifts: int) -> Timed:
@@ -214,35 +199,37 @@ class _PermutationSearch:
         if not self.clock.is_limited:
             return steps
         if self.pace is None:
-            return min(steps, FIRST_STEPS)
-        in_time = int(min(CALL_SECONDS, LATE * self.clock.left) / self.pace)
+            return min(steps, self.params.first_steps)
+        in_time = int(min(self.params.call_seconds, self.params.late * self.clock.left) / self.pace)
         # A first run that waited for a compiler or another process says nothing of the others.
-        return min(steps, max(in_time, FIRST_STEPS))
+        return min(steps, max(in_time, self.params.first_steps))
 
     def _race(self, pool: list[Timed]) -> list[Timed]:
         """Anneal all patterns a little, half of them longer, and so on; return the best."""
-        steps, shifts = RACE_STEPS * self.size, 0
+        steps, shifts = self.params.race_steps * self.size, 0
         while len(pool) > 1 or shifts == 0:
             raced: list[Timed] = []
             for timed in pool:
                 if self._is_over:
                     return _sorted([*raced, timed])
-                raced.append(self._anneal(timed, steps, HEATS[0], shifts))
+                raced.append(self._anneal(timed, steps, self.params.heats[0], shifts))
             if not raced:
                 return []
             pool = _sorted(raced)[: (len(raced) + 1) // 2]
-            steps, shifts = 2 * steps, SHIFTS
+            steps, shifts = 2 * steps, self.params.shifts
         return pool
 
     def _deepen(self, pool: list[Timed]) -> None:
         """Anneal the best line again and again, longer where that does not help."""
-        steps, turn = 4 * RACE_STEPS * self.size, 0
+        params, turn = self.params, 0
+        steps = 4 * params.race_steps * self.size
         while not self._is_over:
             before = self.least
-            found = self._anneal(pool[turn % len(pool)], steps, HEATS[turn % len(HEATS)], SHIFTS)
+            heat = params.heats[turn % len(params.heats)]
+            found = self._anneal(pool[turn % len(pool)], steps, heat, params.shifts)
             turn += 1
-            pool = _sorted([*pool, found])[:KEPT]
-            if found.value >= before and turn % len(HEATS) == 0:
+            pool = _sorted([*pool, found])[: params.kept]
+            if found.value >= before and turn % len(params.heats) == 0:
                 steps *= 2
 
 
@@ -261,3 +248,61 @@ def _kept(starts: Iterable[Timed], patterns: list[Timed]) -> Iterator[Timed]:
 
 def _sorted(pool: Sequence[Timed]) -> list[Timed]:
     return sorted(pool, key=lambda timed: timed.value)
+
+
+_ODDS = exponential_quantiles(1024)
+
+
+class Annealer:
+    """Anneals lines of one flow; keeps room and random numbers between calls."""
+
+    def __init__(self, evaluator: Evaluator, seed: int = 0) -> None:
+        flow = evaluator.flow
+        size, count = flow.ops.size, flow.num_microbatches
+        self.evaluator = evaluator
+        self.rng = np.array([1 + (seed * 7919 + 12345) % (2**31 - 2)], dtype=np.int64)
+        lengths = (size + 1,) * 4 + (size, size, flow.num_resources, size, count)
+        self.room = AnnealingBuffers(
+            evaluator.scratch(),
+            evaluator.scratch(),
+            *(np.zeros(length, dtype=np.int64) for length in lengths),
+        )
+
+    def improve(
+        self,
+        timed: Timed,
+        steps: int,
+        *,
+        heat: int,
+        shifts: int,
+        target: int = 0,
+    ) -> Timed:
+        """Return the best of a number of changes, one after the other.
+
+        Parameters
+        ----------
+        timed : Timed
+            A feasible pattern and its permutation.
+        steps : int
+            Number of changes that are tried.
+        heat : int
+            Ticks by which a change may worsen the makespan in the beginning, in the mean.
+        shifts : int
+            Changes in 1,000 that move an op on its device; the others move micro-batches.
+        target : int
+            Makespan in ticks that nothing has to be sought below.
+
+        Returns
+        -------
+        Timed
+            No worse than what was given.
+        """
+        evaluator = self.evaluator
+        # Ops that stand near each other in time stand near in the line: shifts rearrange less.
+        flow, start = evaluator.flow, evaluator.starts(timed)
+        pattern, permutation = Pattern.of_starts(flow, start, timed.permutation)
+        row = permutation * flow.num_positions
+        line = pattern.line.copy()
+        plan = AnnealingParams(steps, heat, shifts, target, _ODDS)
+        value = anneal(evaluator.lengths, self.room, plan, self.rng, line, row)
+        return Timed(value, Pattern(line, flow.resource), row // flow.num_positions)

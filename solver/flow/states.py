@@ -43,13 +43,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.flow.phases import shape_of
+from ppsolve.solver.flow.flow import Flow, earlier_twins
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kernels.state_search import (
@@ -61,48 +62,31 @@ from ppsolve.solver.kernels.state_search import (
     state_columns,
 )
 
-FIRST_WIDTH, WIDENING = 4, 4
-"""States of a level in the first round, and the factor of the next. To prove 86 recorded steps (2
-stages, 8 micro-batches) takes 1,300 ops placed in the median and 27,000 in the mean; with 16 and 4:
-4,000 and 27,000; 64 and 4: 10,500 and 30,000; 16 and 2: 2,900 and 36,000; 16 and 16: 8,300 and
-19,000, but then a round may take 16 times what all before it took."""
 
-ROOM = 4
-"""Rows for new states, as a multiple of those that stay."""
+@dataclass(frozen=True)
+class StatesParams:
+    """Effort of the search through states."""
 
-STATES_A_CALL = 4_096
-"""States that one call of the kernel grows: about 30 ms compiled. A call alone takes 0.1 ms."""
+    first_width: int = 4  # states of a level in the first round
+    widening: int = 4  # factor of the next one
+    room: int = 4  # rows for new states, as a multiple of those that stay
+    states_a_call: int = 4_096  # states grown between two looks at the clock, 30 ms compiled
+    max_words: int = 2**26  # most numbers in the rows of one level, 8 bytes each
+    max_phases: int = 4_096  # 8 stages with split backwards have 519, 11 have 4,106
 
-STEPS_PER_OP = 20
-"""Steps of other kernels that take as long by Python as placing an op here: 10,000 ops a second."""
 
-MAX_WORDS = 2**26
-"""Most numbers in the rows of one level: 512 MB."""
+STATES = StatesParams()
 
 
 @dataclass(frozen=True, eq=False)
 class StatesAnswer:
-    """What a search through states found.
+    """A result of a search through states."""
 
-    Parameters
-    ----------
-    value : int or None
-        Makespan in ticks; None if none below the upper bound was found.
-    starts : int64[m, V] or None
-        Start of each op in ticks.
-    bound : int
-        Lower bound on the makespan in ticks; at most the upper bound.
-    proved : bool
-        Whether nothing below `value`, or else below the upper bound, exists.
-    placed : int
-        Ops that were placed in all.
-    """
-
-    value: int | None
-    starts: IntArray | None
-    bound: int
-    proved: bool
-    placed: int
+    value: int | None  # ticks; None if none below the upper bound was found
+    starts: IntArray | None  # int64[m, V] in ticks
+    bound: int  # ticks, at most the upper bound
+    proved: bool  # nothing below `value`, or else the upper bound, exists
+    placed: int  # ops placed in all
 
 
 def solve_states(
@@ -114,6 +98,7 @@ def solve_states(
     clock: Clock | None = None,
     max_states: int = 2**16,
     max_placed: float = math.inf,
+    params: StatesParams = STATES,
 ) -> StatesAnswer | None:
     """Search for a makespan below an upper bound.
 
@@ -129,62 +114,49 @@ def solve_states(
     lower : int
         A makespan that is known to be a lower bound, in ticks: the search ends where it is met.
     clock : Clock, optional
-        Asked after each op that is placed.
+        Asked after a few thousand states.
     max_states : int
         Most states of a level.
     max_placed : float
         Ops that may be placed: no round begins that is expected to place more.
+    params : StatesParams
+        Widths of the levels.
 
     Returns
     -------
     StatesAnswer or None
-        None where flows of this shape have no such states, see `shape_of`.
+        None where flows of this shape have no such states, see `_shape_of`.
     """
-    shape = shape_of(flow)
+    shape = _shape_of(flow, params.max_phases)
     if shape is None:
         return None
     delay = np.zeros_like(flow.duration) if delay is None else delay
-    batch = batch_of(flow, shape, delay)
+    batch = _batch_of(flow, shape, delay)
     clock = Clock() if clock is None else clock
     best: list[int] | None = None
     asked, upper = upper, min(upper, _horizon(flow, delay))
     bound, placed, last_placed = min(lower, upper), 0, 0
-    width = min(FIRST_WIDTH, max_states)
+    width = min(params.first_width, max_states)
     while bound < upper and not clock.is_over:
-        levels = _Round(shape, batch, width)
-        expect(STEPS_PER_OP * WIDENING * last_placed)
+        levels = _Round(shape, batch, width, params)
+        expect(20 * params.widening * last_placed)  # an op takes 20 steps of other kernels
         sequence, reached = levels.run(upper, clock)
         if sequence is not None:
             best, upper = sequence, reached
         bound, last_placed = max(bound, min(levels.least_left, upper)), levels.placed
         placed += last_placed
-        width *= WIDENING
-        is_too_wide = width > max_states or width * ROOM * levels.columns.width > MAX_WORDS
-        if is_too_wide or placed + WIDENING * last_placed > max_placed:
+        width *= params.widening
+        words = width * params.room * levels.columns.width
+        is_too_wide = width > max_states or words > params.max_words
+        if is_too_wide or placed + params.widening * last_placed > max_placed:
             break
     if best is None and bound >= upper:
         upper = bound = asked
-    starts = None if best is None else starts_of(flow, best, delay)
+    starts = None if best is None else _starts_of(flow, best, delay)
     return StatesAnswer(None if best is None else upper, starts, bound, bound >= upper, placed)
 
 
-def batch_of(flow: Flow, shape: FlowShape, delay: IntArray) -> Batch:
-    """Return the durations and amounts of a flow as the kernel reads them.
-
-    Parameters
-    ----------
-    flow : Flow
-        The flow.
-    shape : FlowShape
-        Its shape.
-    delay : int64[m, V]
-        Ticks after each op.
-
-    Returns
-    -------
-    Batch
-        Tails, ops by tail and the micro-batches that are alike are worked out.
-    """
+def _batch_of(flow: Flow, shape: FlowShape, delay: IntArray) -> Batch:
     tail = _tails(flow, shape, delay).ravel()
     numbers = np.arange(flow.duration.size).reshape(flow.duration.shape)
     ranked = []
@@ -200,30 +172,15 @@ def batch_of(flow: Flow, shape: FlowShape, delay: IntArray) -> Batch:
         flow.release.ravel(),
         flow.room,
         _least_amounts(flow),
-        _twins(flow, delay),
+        earlier_twins(np.hstack([flow.duration, delay, flow.acquire, flow.release])),
         np.cumsum([0, *map(len, ranked)], dtype=np.int64),
         np.concatenate(ranked),
         generator.integers(0, 2**40, flow.num_microbatches * len(shape.slot)),
     )
 
 
-def starts_of(flow: Flow, sequence: Sequence[int], delay: IntArray) -> IntArray:
-    """Return the starts of ops that are placed one after the other, each as early as possible.
-
-    Parameters
-    ----------
-    flow : Flow
-        The flow.
-    sequence : sequence of int
-        Every op ``j * V + v`` once, predecessors first.
-    delay : int64[m, V]
-        Ticks after each op.
-
-    Returns
-    -------
-    int64[m, V]
-        Starts in ticks.
-    """
+def _starts_of(flow: Flow, sequence: Sequence[int], delay: IntArray) -> IntArray:
+    """Return the starts of ops ``j * V + v`` placed in turn, each as early as possible."""
     free = [0] * flow.num_resources
     start = np.zeros_like(flow.duration)
     before: list[list[tuple[int, int]]] = [[] for _ in range(flow.num_positions)]
@@ -261,31 +218,13 @@ def _least_amounts(flow: Flow) -> IntArray:
     return np.array([0 if amount == NEVER else amount for amount in least], dtype=np.int64)
 
 
-def _twins(flow: Flow, delay: IntArray) -> IntArray:
-    """Return the last earlier micro-batch that is alike, `FREE` where there is none."""
-    rows = np.concatenate([flow.duration, delay, flow.acquire, flow.release], axis=1)
-    latest: dict[bytes, int] = {}
-    twins = []
-    for j, row in enumerate(rows):
-        twins.append(latest.get(row.tobytes(), FREE))
-        latest[row.tobytes()] = j
-    return np.array(twins, dtype=np.int64)
-
-
 class _Round:
-    """One pass through all levels, with a width.
+    """One pass through all levels, with so many states of each."""
 
-    Parameters
-    ----------
-    shape, batch : FlowShape, Batch
-        What is scheduled.
-    width : int
-        Most states of a level.
-    """
-
-    def __init__(self, shape: FlowShape, batch: Batch, width: int) -> None:
+    def __init__(self, shape: FlowShape, batch: Batch, width: int, params: StatesParams) -> None:
         count, resources, pools = len(batch.twin), len(batch.ranked_pointer) - 1, len(batch.room)
         self.width, self.num_ops, self.placed = width, len(batch.duration), 0
+        self._stride = max(1, params.states_a_call // width)
         self.columns = state_columns(count, resources, pools)
         levels = self.num_ops + 1
         self._counts = np.zeros(levels, dtype=np.int64)
@@ -294,7 +233,7 @@ class _Round:
         self._rows[self.columns.hash] = batch.mark.reshape(count, -1)[:, 0].sum()
         self._origin = np.zeros(levels * width, dtype=np.int64)
         self._least_left = np.array([NEVER])
-        room = ROOM * width
+        room = params.room * width
         self._search = StateSearch(
             shape,
             batch,
@@ -313,25 +252,9 @@ class _Round:
         return int(self._least_left[0])
 
     def run(self, upper: int, clock: Clock) -> tuple[list[int] | None, int]:
-        """Go through all levels; return the best sequence and its makespan, None if there is none.
-
-        Parameters
-        ----------
-        upper : int
-            Only states below this are kept.
-        clock : Clock
-            Asked after each level.
-
-        Returns
-        -------
-        list of int or None
-            Ops in the order in which they were placed.
-        int
-            Makespan; the upper bound if there is no sequence.
-        """
-        stride = max(1, STATES_A_CALL // self.width)
-        for first in range(0, self.num_ops, stride):
-            last = min(first + stride, self.num_ops)
+        """Return the best sequence of ops and its makespan; None and `upper` if there is none."""
+        for first in range(0, self.num_ops, self._stride):
+            last = min(first + self._stride, self.num_ops)
             levels = LevelRange(first, last, self.width, upper)
             arrays = (self._counts, self._rows, self._origin, self._least_left)
             self.placed += int(search_states(self._search, levels, *arrays))
@@ -349,7 +272,6 @@ class _Round:
         return self._rows[: number * width].reshape(number, width)
 
     def _leave(self, level: int) -> None:
-        """Leave out all states of a level."""
         bounds = self._states(level)[:, self.columns.bound]
         self._least_left[0] = min(self.least_left, bounds.min())
 
@@ -359,3 +281,152 @@ class _Round:
             state, op = divmod(int(self._origin[level * self.width + state]), self.num_ops)
             ops.append(op)
         return ops[::-1]
+
+
+Before = tuple[tuple[tuple[int, int], ...], ...]
+"""By position: the positions before it, each with its lag."""
+
+
+def _shape_of(flow: Flow, max_phases: int = STATES.max_phases) -> FlowShape | None:
+    """Return the phases and tables that flows of one shape share.
+
+    None where a state would need more than one moment per micro-batch and resource: ops that
+    occupy no resource or take no time, a pool that ops of several resources use, two positions of
+    a micro-batch that wait for other resources at once, a release of what was not acquired before;
+    or where there are too many phases: sets of positions that are done.
+    """
+    uses = ((flow.acquire != 0) | (flow.release != 0)).any(axis=0)
+    pool = np.where(uses, flow.pool, FREE)
+    owners = {(int(p), int(r)) for p, r in zip(pool, flow.resource, strict=True) if p != FREE}
+    if (flow.resource == FREE).any() or (flow.duration <= 0).any():
+        return None
+    if len({p for p, _ in owners}) < len(owners):
+        return None
+    edges = sorted(zip(flow.after.tolist(), flow.before.tolist(), flow.lag.tolist(), strict=True))
+    before = tuple(
+        tuple((u, lag) for after, u, lag in edges if after == v) for v in range(flow.num_positions)
+    )
+    takes: list[bool] = np.any(flow.acquire > 0, axis=0).tolist()
+    gives: list[bool] = np.any(flow.release > flow.acquire, axis=0).tolist()
+    return _shape(
+        before,
+        tuple(flow.resource.tolist()),
+        tuple(pool.tolist()),
+        tuple(takes),
+        tuple(gives),
+        len(flow.room),
+        max_phases,
+    )
+
+
+@lru_cache(maxsize=16)
+def _shape(
+    before: Before,
+    resource: tuple[int, ...],
+    pool: tuple[int, ...],
+    takes: tuple[bool, ...],
+    gives: tuple[bool, ...],
+    num_pools: int,
+    max_phases: int,
+) -> FlowShape | None:
+    masks = _masks(before, max_phases)
+    if len(masks) > max_phases:
+        return None
+    waits = tuple(
+        tuple((u, lag) for u, lag in row if resource[u] != resource[v] or lag)
+        for v, row in enumerate(before)
+    )
+    slots = [_waiting(mask, waits) for mask in masks]
+    if max(map(len, slots)) > 1:
+        return None
+    slot = [found[0] if found else FREE for found in slots]
+    order = _topological(before)
+    moves = _moves(masks, before, waits, slot)
+    holds = np.zeros((len(masks), num_pools), dtype=np.int64)
+    for number, mask in enumerate(masks):
+        holds[number, [pool[v] for v in order if mask >> v & 1 and pool[v] >= 0 and takes[v]]] = 1
+        if any(gives[v] and not holds[number, pool[v]] for v in _options(mask, before)):
+            return None
+    pointer, earlier = _rows([[u for u, _ in row] for row in before])
+    done = np.array([[mask >> v & 1 for v in range(len(before))] for mask in masks], dtype=np.int64)
+    return FlowShape(
+        np.array(resource),
+        np.array(pool),
+        pointer,
+        earlier,
+        np.array([lag for row in before for _, lag in row], dtype=np.int64),
+        *_rows([_options(mask, before) for mask in masks]),
+        *_rows([[v for v in order if not mask >> v & 1] for mask in masks]),
+        moves.following,
+        done.ravel(),
+        np.array(slot),
+        moves.gain,
+        moves.keeps,
+        holds.ravel(),
+    )
+
+
+def _options(mask: int, before: Before) -> list[int]:
+    """Return the positions that can be next, by the bits of those that are done."""
+    return [
+        v
+        for v, row in enumerate(before)
+        if not mask >> v & 1 and all(mask >> u & 1 for u, _ in row)
+    ]
+
+
+def _masks(before: Before, most: int) -> list[int]:
+    """Return the sets of positions that can be done, none first, one more than allowed at most."""
+    masks, known = [0], {0}
+    for mask in masks:
+        for v in _options(mask, before):
+            new = mask | 1 << v
+            if new not in known and len(masks) <= most:
+                known.add(new)
+                masks.append(new)
+    return masks
+
+
+def _waiting(mask: int, waits: Before) -> list[int]:
+    """Return the positions for which something is under way from another resource."""
+    return [
+        v for v, row in enumerate(waits) if not mask >> v & 1 and any(mask >> u & 1 for u, _ in row)
+    ]
+
+
+def _topological(before: Before) -> list[int]:
+    order: list[int] = []
+    mask = 0
+    while len(order) < len(before):
+        order.append(_options(mask, before)[0])
+        mask |= 1 << order[-1]
+    return order
+
+
+class _Moves(NamedTuple):
+    """Tables by phase and position, see `FlowShape`."""
+
+    following: IntArray
+    gain: IntArray
+    keeps: IntArray
+
+
+def _moves(masks: list[int], before: Before, waits: Before, slot: list[int]) -> _Moves:
+    number = {mask: index for index, mask in enumerate(masks)}
+    size = len(before)
+    following, gain = (np.full(len(masks) * size, FREE, dtype=np.int64) for _ in range(2))
+    keeps = np.zeros(len(masks) * size, dtype=np.int64)
+    for phase, mask in enumerate(masks):
+        for v in _options(mask, before):
+            new, at = number[mask | 1 << v], phase * size + v
+            following[at] = new
+            if slot[new] != FREE:
+                gain[at] = max((lag for u, lag in waits[slot[new]] if u == v), default=FREE)
+                keeps[at] = slot[new] == slot[phase]
+    return _Moves(following, gain, keeps)
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Return pointers and values of rows that differ in length."""
+    pointer = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return pointer, np.array([value for row in rows for value in row], dtype=np.int64)

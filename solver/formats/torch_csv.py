@@ -19,7 +19,7 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import replica_of
-from ppsolve.solver.bounds.lower_bounds import best_bound, lower_bounds
+from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
 from ppsolve.solver.pipeline.programs.communications import with_communications

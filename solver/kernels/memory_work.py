@@ -27,8 +27,6 @@ class LaneMemory(NamedTuple):
     released_over: Any
     pointer: Any  # int64[m + 1]: choices by acquire
     choices: Any  # int64[2 * c]: by choice, the releases of both series that make room
-    returns: Any  # int64[2 * d]: the same for the last acquire and every number of first releases
-    reach: int  # least ticks from the start of the last acquire to that of the last first release
     step: int = 1  # every so-many-th acquire is raised, counted from the last one
     thinning: int = 1  # every so-many-th time is counted from
 
@@ -46,17 +44,6 @@ class WorkBuffers(NamedTuple):
     work: Any  # int64[columns * m]: work of acquires that starts no earlier
     first: Any  # int64[columns * m]: releases of the first series that can have started before
     second: Any  # int64[columns * m]: the same of the second one
-
-
-class ReleaseChoices(NamedTuple):
-    """Numbers of releases one of which comes before the last of the work, and what follows."""
-
-    numbers: Any  # int64[2 * c]: of both series
-    begin: int  # choices begin..end - 1 count
-    end: int
-    later: int  # first releases that must have run, in the choice or behind it; 0: those in it
-    own: int  # ticks from the work of the choice to the first release behind it
-    reach: int  # ticks behind the choice, at least
 
 
 def working_room(columns: int, members: int, lanes: int) -> WorkBuffers:
@@ -154,20 +141,17 @@ def _count_fits(room: LaneMemory, buffers: WorkBuffers, lanes: int, total: int) 
 
 
 @part
-def _least_time(
-    buffers: WorkBuffers, count: int, lengths: Any, choices: ReleaseChoices, now: int
-) -> int:
+def _least_time(room: LaneMemory, buffers: WorkBuffers, count: int, j: int, now: int) -> int:
     """Return the least time, over all choices of releases, at which the work can have ended.
 
-    First releases that are no part of a choice, of `later` in all, follow behind it one by one.
-    `count` times count, `lengths` has the durations of the releases of both series. Once the answer
-    is no later than `now`, any time up to it may be returned.
+    It is the work before acquire j; `count` times count. Once the answer is no later than `now`,
+    any time up to it may be returned.
     """
     cuts, work, first, second = buffers.cut, buffers.work, buffers.first, buffers.second
-    least, length, other, numbers = NEVER, lengths[0], lengths[1], choices.numbers
-    for choice in range(choices.begin, choices.end):
-        last, ones, others = -NEVER, numbers[2 * choice], numbers[2 * choice + 1]
-        behind = max(choices.own + max(choices.later - ones, 0) * length, choices.reach)
+    choices, least = room.choices, NEVER
+    length, other = room.release_length[0], room.release_length[1]
+    for choice in range(room.pointer[j], room.pointer[j + 1]):
+        last, ones, others = -NEVER, choices[2 * choice], choices[2 * choice + 1]
         for cut in range(count):
             ahead = work[cut]
             if ones > first[cut]:
@@ -176,9 +160,9 @@ def _least_time(
                 ahead += (others - second[cut]) * other
             if ahead > 0 and cuts[cut] + ahead > last:
                 last = cuts[cut] + ahead
-                if last + behind >= least:
+                if last >= least:
                     break
-        least = min(least, last + behind)
+        least = min(least, last)
         if least <= now:
             break
     return int(least)
@@ -212,13 +196,8 @@ def _set_cuts(room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: 
 
 
 @Kernel
-def raise_acquires(
-    room: LaneMemory, heads: Any, raised: Any, final: Any, buffers: WorkBuffers
-) -> None:
+def raise_acquires(room: LaneMemory, heads: Any, raised: Any, buffers: WorkBuffers) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
-
-    First releases that have not ended by the start of the last acquire come behind it, one by one:
-    the fewer make room for it, the more are left for the last one to wait for.
 
     Parameters
     ----------
@@ -229,27 +208,15 @@ def raise_acquires(
         never fall within a column.
     raised : int64[m]
         Heads of the innermost lane's acquires, changed in place.
-    final : int64[1] or int64[0]
-        Head of the first release that follows all others, changed in place; empty: none does.
     buffers : WorkBuffers
         Written.
     """
-    pointer, lengths, lanes = room.pointer, room.release_length, len(room.extra)
+    pointer, lanes, more = room.pointer, len(room.extra), 0
     total = _merge(heads, len(raised), lanes, buffers)
     _count_fits(room, buffers, lanes, total)
-    more, own = 0, 0
-    for lane in range(lanes):
-        if room.extra[lane] == 0:
-            own = room.length[lane]
-        more += room.extra[lane]
+    for extra in room.extra:
+        more += extra
     for j in range(len(raised) - 1, -1, -room.step):
-        if pointer[j] == pointer[j + 1]:
-            continue
-        count = _set_cuts(room, buffers, total, j, more)
-        choices = ReleaseChoices(room.choices, pointer[j], pointer[j + 1], 0, 0, 0)
-        raised[j] = max(raised[j], _least_time(buffers, count, lengths, choices, raised[j]))
-        if j == len(raised) - 1 and len(final) > 0:
-            before = lanes * len(raised) - 1
-            pairs = len(room.returns) // 2
-            last = ReleaseChoices(room.returns, 0, pairs, before, own, room.reach)
-            final[0] = max(final[0], _least_time(buffers, count, lengths, last, final[0]))
+        if pointer[j] < pointer[j + 1]:
+            count = _set_cuts(room, buffers, total, j, more)
+            raised[j] = max(raised[j], _least_time(room, buffers, count, j, raised[j]))

@@ -31,33 +31,6 @@ def empty_tree(count: int) -> Tree:
     return Tree(*np.zeros((2, 2 << max(0, count - 1).bit_length()), dtype=np.int64))
 
 
-@part
-def _end_between(jobs: Jobs, leaf: Any, tree: Tree, first: int, last: int) -> int:
-    """Return the end of Jackson's preemptive schedule of the ops between a first and a last one.
-
-    -1 stands for no first and no last one.
-    """
-    head, length, tail = jobs.head, jobs.length, jobs.tail
-    work, end = tree.work, tree.end
-    leaves, best, begin, left_over = len(work) // 2, 0, -NEVER, -NEVER
-    if first >= 0:
-        begin, left_over = head[first] + length[first], tail[last] + length[last]
-    for node in range(len(work)):
-        work[node], end[node] = 0, -NEVER
-    for op in range(len(head)):
-        if op in (first, last):
-            continue
-        node = leaves + leaf[op]
-        work[node], end[node] = length[op], max(head[op], begin) + length[op]
-        while node > 1:
-            node //= 2
-            left, right = 2 * node, 2 * node + 1
-            work[node] = work[left] + work[right]
-            end[node] = max(end[right], end[left] + work[right])
-        best = max(best, end[1] + max(tail[op], left_over))
-    return int(best)
-
-
 @Kernel
 def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
     """Return the end of Jackson's preemptive schedule.
@@ -80,7 +53,21 @@ def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
     int
         Ticks; 0 for no ops.
     """
-    return int(_end_between(jobs, leaf, tree, -1, -1))
+    head, length, tail = jobs.head, jobs.length, jobs.tail
+    work, end = tree.work, tree.end
+    leaves, best = len(work) // 2, 0
+    for node in range(len(work)):
+        work[node], end[node] = 0, -NEVER
+    for op in range(len(head)):
+        node = leaves + leaf[op]
+        work[node], end[node] = length[op], head[op] + length[op]
+        while node > 1:
+            node //= 2
+            left, right = 2 * node, 2 * node + 1
+            work[node] = work[left] + work[right]
+            end[node] = max(end[right], end[left] + work[right])
+        best = max(best, end[1] + tail[op])
+    return int(best)
 
 
 @Kernel
@@ -118,65 +105,6 @@ def least_end_of_returns(jobs: Jobs, acquires: Any, cuts: Any, fits: Any, longes
             if left > 0 and cut + left + tail[op] > best:
                 best = cut + left + tail[op]
     return best
-
-
-class Ends(NamedTuple):
-    """Which ops of a resource may come first and last."""
-
-    first: Any  # int64[a]: ops that may be the first, the least heads in front
-    last: Any  # int64[b]: ops that may be the last, the least tails in front
-    owner: Any  # int64[k]: micro-batch of each op
-    alone: Any  # int64[m]: 1 where it cannot have both the first and the last op
-
-
-@Kernel
-def least_end_with_ends(jobs: Jobs, leaf: Any, ends: Ends, tree: Tree, effort: int) -> int:
-    """Return the least end over all choices of the first and the last op of a resource.
-
-    All other ops run between the two, in Jackson's preemptive schedule.
-
-    Parameters
-    ----------
-    jobs : Jobs
-        The ops, those with the longest tails first.
-    leaf : int64[k]
-        Place of each op in the order of heads.
-    ends : Ends
-        Which ops may come first and last.
-    tree : Tree
-        Work space.
-    effort : int
-        Pairs that are tried; what more pairs can reach is bounded by heads, work and tails.
-
-    Returns
-    -------
-    int
-        Ticks; 0 for no ops.
-    """
-    head, length, tail = jobs.head, jobs.length, jobs.tail
-    owner, alone = ends.owner, ends.alone
-    if len(head) == 0:
-        return 0
-    total = 0
-    for op in range(len(head)):
-        total += length[op]
-    best, least_tail = NEVER, tail[ends.last[0]]
-    for first in ends.first:
-        if head[first] + total + least_tail >= best:
-            break
-        for last in ends.last:
-            reach = head[first] + total + tail[last]
-            if reach >= best:
-                break
-            if first == last and len(head) > 1:
-                continue
-            if first != last and owner[first] == owner[last] and alone[owner[first]] == 1:
-                continue
-            if effort == 0:
-                return int(min(best, head[first] + total + least_tail))
-            effort -= 1
-            best = min(best, max(reach, _end_between(jobs, leaf, tree, first, last)))
-    return int(best)
 
 
 class Drain(NamedTuple):

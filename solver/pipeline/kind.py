@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
@@ -19,12 +19,11 @@ from ppsolve.models.pipeline.joint import assignment_violations, lower_joint, re
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.pipeline.transfers import doubtful_units
-from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds_in_turn
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.two_resources import two_resources
+from ppsolve.solver.bounds.registry import costly_bounds
+from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
-from ppsolve.solver.kernels.compilation import expect, is_compiled
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
@@ -46,13 +45,6 @@ from ppsolve.solver.run.steps import (
     has_time_to_search,
     is_small,
 )
-
-BOUND_SHARE = 0.1
-"""Part of the time that is left in which the bound of unequal micro-batches is raised further."""
-
-PAIR_SHARE = 0.2
-"""Part of the time that is left for two devices after that. In runs of 8 s on 4 devices with 8 to
-11 log-normal micro-batches and little memory, 0.05 left two of four bounds 3.5 and 0.7 % lower."""
 
 MANY_STEPS = 1_000_000
 """Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
@@ -193,18 +185,12 @@ def is_small_and_alike(turn: Turn) -> bool:
 
 
 def raise_flow_bounds(turn: Turn) -> None:
-    """Follow more orders of micro-batches, while that raises the bound; then two devices."""
+    """Raise the bound of unequal micro-batches by rules that take more time."""
     expect(MANY_STEPS)
-    flow, board = cast("Flow", turn.task.flow), turn.board
-    for found in deeper_bounds(flow, turn.clock.share(BOUND_SHARE)):
-        if not board.raise_bound(found.value, found.name, found.resource):
-            break
-    if not board.is_closed and is_compiled():
-        upper = NO_VALUE if board.value is None else board.value
-        clock = turn.clock.share(PAIR_SHARE)
-        pair = two_resources(flow, upper, lower=board.bound.value, clock=clock)
-        if pair is not None:
-            board.raise_bound(pair.value, pair.name, pair.resource)
+    board, known = turn.board, Relaxations(turn.task.implied, turn.clock)
+    upper = NO_VALUE if board.value is None else board.value
+    for found in costly_bounds(known, board.bound.value, upper):
+        board.raise_bound(found.value, found.name, found.resource)
 
 
 def order_whole_ops(turn: Turn) -> None:
@@ -241,18 +227,8 @@ class PipelineTask(ScheduleTask):
     @cached_property
     def flow(self) -> Flow | None:
         """The flow of unequal micro-batches; index order says more of those that are all alike."""
-        alike = max(map(len, self.problem.families), default=0)
-        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
-            return None
-        return flow_of(self.problem)
-
-    def find_bounds(self, clock: Clock | None = None) -> None:
-        """Raise the bound by every analytic rule; of unequal micro-batches by their flow too."""
-        super().find_bounds(clock)
-        if self.flow is not None:
-            for found in flow_bounds_in_turn(self.flow, clock):
-                if found.value > self.board.bound.value:
-                    self.board.raise_bound(found.value, found.name, found.resource)
+        paths = Relaxations(self.implied).paths
+        return None if paths is None else paths.flow
 
 
 _WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))

@@ -24,7 +24,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.flow.search import COUNTED_STEPS, LEAST_STEPS, search_permutations
+from ppsolve.solver.flow.search import FLOW_SEARCH, search_permutations
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.compilation import expect
@@ -212,7 +212,8 @@ def search_orders(request: Request) -> Proposal:
     if flow is None or not follows_orders(flow):
         raise NotApplicableError("needs micro-batches that all pass the same ops")
     evaluator = Evaluator(flow)
-    changes = LEAST_STEPS if effort.clock.is_limited else COUNTED_STEPS
+    limited = effort.clock.is_limited
+    changes = FLOW_SEARCH.least_steps if limited else FLOW_SEARCH.counted_steps
     expect(changes * flow.ops.size * flow.ops.size // 2)
 
     best = search_permutations(

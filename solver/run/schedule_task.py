@@ -17,8 +17,9 @@ from ppsolve.models.core.result import (
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.board import Bound
-from ppsolve.solver.bounds import best_bound, lower_bounds
-from ppsolve.solver.bounds.bottleneck import bottleneck
+from ppsolve.solver.bounds import best_bound
+from ppsolve.solver.bounds.registry import bottleneck, quick_bounds
+from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -117,12 +118,8 @@ class ScheduleTask(Task):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule, or by those that the time allows."""
-        if clock is not None and clock.is_limited:
-            self._raise_by(lower_bounds(self.implied, Clock(0.0)))
-        self._raise_by(lower_bounds(self.implied, clock))
-
-    def _raise_by(self, bounds: list[Bound]) -> None:
-        for bound in bounds:
+        _ = self.implied.full  # refuses memory that holds too little, however little time there is
+        for bound in quick_bounds(Relaxations(self.implied, clock)):
             self.board.raise_bound(bound.value, bound.name, bound.resource)
 
     def bottleneck(self) -> Bottleneck | None:

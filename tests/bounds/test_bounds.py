@@ -98,7 +98,7 @@ def test_published_memory_curve_is_closed(factor: float, name: str) -> None:
     assert found[name] == pytest.approx(work / (1 - rate), abs=0.5)
 
 
-@pytest.mark.parametrize(("factor", "span"), [(1, 3969197), (1.125, 3829782), (1.25, 3742430)])
+@pytest.mark.parametrize(("factor", "span"), [(1, 3969197), (1.125, 3825078), (1.25, 3728854)])
 def test_v_spans_are_bounded_by_the_device_that_waits_longest(factor: float, span: int) -> None:
     # Plain bounds of all 16 devices are equal, their work; heads under memory are raised for some.
     # At 1p this is the published span, 2.9 % above the work.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, spans, work_bound
-from ppsolve.solver.bounds.first_return import acquiring, return_bound
-from ppsolve.solver.bounds.joint_spans import joint_spans
-from ppsolve.solver.bounds.lower_bounds import end_tails, start_heads
-from ppsolve.solver.bounds.reason import Reason
-from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
+from ppsolve.solver.bounds.one_machine import Reason, acquiring, return_bound
+from ppsolve.solver.bounds.params import BoundsParams
+from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
 from ppsolve.solver.bounds.spans import NEVER, Around, Spans
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower
@@ -154,8 +151,8 @@ class TestReturn:
         family = [["a0", "b0"], ["a1", "b1"]]
         problem = small(ops, [("a0", "b0"), ("a1", "b1")], capacity=1, families=[family])
         known = Relaxations(ImpliedOrder(problem))
-        assert known.full_tails.tolist() == [1 + 2 + 1 + 2, 3, 5, 2]
-        assert known.ordered_tails.tolist() == [5, 3, 4, 2]
+        assert known.full.tails.tolist() == [1 + 2 + 1 + 2, 3, 5, 2]
+        assert known.ordered.tails.tolist() == [5, 3, 4, 2]
 
 
 class TestSpans:
@@ -187,10 +184,8 @@ class TestSpans:
         around = Around(ticks, ticks[::-1])
         assert around.between(np.arange(5)).tolist() == [1, 3]
 
-    def test_of_equal_devices_the_outer_ones_are_strengthened(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(spans, "MAX_STRENGTHENED", 2)
+    def test_of_equal_devices_the_outer_ones_are_strengthened(self) -> None:
+        params = BoundsParams(raised_devices=2)
         problem = small([op(f"{d}", 2, f"r{d}") for d in range(5)], objective="device_span")
         tried: list[int] = []
 
@@ -198,7 +193,8 @@ class TestSpans:
             tried.extend(np.flatnonzero(heads == 0).tolist())
             return heads
 
-        Spans(problem, ImpliedOrder(problem).full).strongest((), strengthen)
+        spans = Spans(problem, ImpliedOrder(problem).full, params=params)
+        spans.strongest((), strengthen)
         assert tried == [0, 4]
 
     def test_without_devices_there_is_no_span(self) -> None:
@@ -252,7 +248,7 @@ class TestJointSpans:
 
     def test_the_mean_of_several_rounds_counts(self) -> None:
         spans = Alternating([3, 8], [8, 3])
-        assert joint_spans(spans, Clock()).value == 6
+        assert spans.together().value == 6
 
     def test_devices_without_ops_do_not_lower_it(self) -> None:
         ops = [op("a", 2, "r"), op("b", 3, "r"), op("point", 0, "s")]
@@ -260,23 +256,24 @@ class TestJointSpans:
 
     def test_a_round_that_the_clock_cuts_is_not_counted(self) -> None:
         clock = Clock(60)
-        spans = Alternating([4, 4], on_end=clock.stop)
-        assert joint_spans(spans, clock).value == 0
+        spans = Alternating([4, 4], clock=clock)
+        assert spans.together().value == 0
 
 
 class Alternating(Spans):
     """Devices whose ends grow by given ticks from round to round."""
 
-    def __init__(self, *growth: list[int], on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *growth: list[int], clock: Clock | None = None) -> None:
         problem = small([op(f"{d}", 1, f"r{d}") for d in range(len(growth[0]))])
-        super().__init__(problem, ImpliedOrder(problem).full)
+        super().__init__(problem, ImpliedOrder(problem).full, clock)
         self.resources = list(range(len(growth[0])))
-        self._growth, self._round, self._on_end = growth, -1, on_end
+        self._growth, self._round, self._stopped = growth, -1, clock
 
     def heads_from(self, begins: IntArray) -> IntArray:
         self._round += 1
         return begins
 
     def end_after(self, device: int, heads: IntArray) -> Reason:
-        self._on_end()
+        if self._stopped is not None:
+            self._stopped.stop()
         return Reason(int(heads[device]) + self._growth[self._round % len(self._growth)][device])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.bounds import best_bound, lower_bounds, memory_work
-from ppsolve.solver.bounds.memory_work import MemoryWork
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.bounds.memory_work import MAX_SMALLEST, MemoryWork, ReleaseAmounts
+from ppsolve.solver.bounds.params import BoundsParams
 from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
-from ppsolve.solver.bounds.room import MAX_SMALLEST, ReleaseAmounts
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.bruteforce import brute_force
@@ -60,36 +60,6 @@ def test_a_first_release_that_makes_room_needs_no_second_one() -> None:
     heads = Relaxations(ImpliedOrder(problem)).strong_heads
     assert heads[number(problem, "a1")] == A + B
     assert heads[number(problem, "a2")] == 2 * A + 2 * B
-
-
-def returning(length: int) -> Problem:
-    """Three rows in a room for two: a takes 1, b and c give half of it back."""
-    ops, edges = [], []
-    for k in range(3):
-        ops += [
-            op(f"a{k}", length, "r", acquire={"m": 1}),
-            op(f"b{k}", 3, "r", release_at_end={"m": 0.5}),
-            op(f"c{k}", 1, "r", release_at_end={"m": 0.5}),
-        ]
-        edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}")]
-    family = [[f"{name}{k}" for name in "abc"] for k in range(3)]
-    return small(ops, edges, capacity=2, families=[family])
-
-
-def test_the_last_return_waits_for_those_that_made_no_room() -> None:
-    # Before a2 run b0 and c0, which ends at 8, or b0 and b1, at 10. In the first case b1 is left
-    # and comes between a2 and b2, 8 + 2 + 3; in the second b2 follows at once, 10 + 2.
-    problem = returning(2)
-    heads = Relaxations(ImpliedOrder(problem)).strong_heads
-    assert heads[number(problem, "a2")] == 2 + 2 + 3 + 1
-    assert heads[number(problem, "b2")] == 10 + 2
-
-
-def test_a_return_may_run_across_an_acquire_of_no_length() -> None:
-    # a0, a1, b0, then b1 with a2 at its end and b2 at 6.
-    problem = returning(0)
-    heads = Relaxations(ImpliedOrder(problem)).strong_heads
-    assert heads[number(problem, "b2")] <= 3 + 3
 
 
 @pytest.mark.parametrize("resources", [("r", "s"), ("", "")])
@@ -265,19 +235,6 @@ def test_what_an_outer_lane_took_runs_before_too() -> None:
     assert Relaxations(implied).strong_heads[b1] == 4
 
 
-@pytest.mark.parametrize("columns", ["abcd", "bacd"])
-def test_the_last_return_is_behind_all_others_however_ops_are_listed(columns: str) -> None:
-    # As above: c1 may run before d0, so only d1 is the last of its row.
-    ops, edges = [], []
-    for k in range(2):
-        given = {"a": "acquire", "b": "acquire", "c": "release_at_end", "d": "release_at_end"}
-        ops += [op(f"{name}{k}", 1, "r", **{given[name]: {"m": 1}}) for name in columns]
-        edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}"), (f"c{k}", f"d{k}")]
-    family = [[f"{name}{k}" for name in columns] for k in range(2)]
-    problem = small(ops, edges, capacity=3, families=[family])
-    assert best_bound(lower_bounds(ImpliedOrder(problem))).value == brute_force(problem) == 8
-
-
 def test_a_release_of_two_lanes_is_no_work_twice() -> None:
     # Row: a and b take a unit each and c gives both back. With room for two, b1 waits for c0
     # alone, behind a0, b0 and a1, and all is done by 6.
@@ -300,11 +257,10 @@ def test_heads_never_fall_and_stay_without_pools() -> None:
     assert MemoryWork(implied).raise_heads(heads).tolist() == heads.tolist() == [0, 1]
 
 
-def test_acquires_that_are_left_out_weaken_heads_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acquires_that_are_left_out_weaken_heads_only() -> None:
     problem = rows(6, 2.5, in_order=True)
     full = Relaxations(ImpliedOrder(problem)).strong_heads
-    monkeypatch.setattr(memory_work, "MAX_ACQUIRES", 2)
-    few = Relaxations(ImpliedOrder(problem)).strong_heads
+    few = Relaxations(ImpliedOrder(problem), params=BoundsParams(raised_acquires=2)).strong_heads
     assert (few <= full).all()
     # The last acquire is always looked at.
     last = number(problem, "a5")

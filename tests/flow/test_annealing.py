@@ -9,10 +9,10 @@ import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.flow.annealing import Annealer
 from ppsolve.solver.flow.evaluator import Evaluator
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
+from ppsolve.solver.flow.search import Annealer
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic

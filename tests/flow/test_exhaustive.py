@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.evaluator import Evaluator
-from ppsolve.solver.flow.exhaustive import best_under
+from ppsolve.solver.flow.evaluator import Evaluator, best_under
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
 from ppsolve.solver.kernels.records import NEVER

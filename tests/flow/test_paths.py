@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.drains import _passage
-from ppsolve.solver.flow.exchange_bounds import _least
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.paths import Paths
-from ppsolve.solver.flow.patterns import _depths
+from ppsolve.solver.bounds.drain import _passage
+from ppsolve.solver.bounds.exchange import _least
+from ppsolve.solver.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.optimize.kinds import lower
 
 FORWARD, BACKWARD = [[4, 1], [7, 8], [3, 3]], [[1, 1], [2, 2], [5, 6]]
@@ -39,7 +37,7 @@ def test_a_way_counts_transfers_and_what_runs_between() -> None:
 
 
 def test_a_chain_is_as_deep_as_it_has_ops_before() -> None:
-    assert _depths(three_stages()).tolist() == [0, 1, 2, 5, 4, 3]
+    assert Paths(three_stages()).rank.tolist() == [0, 1, 2, 5, 4, 3]
 
 
 def test_what_passes_a_resource_comes_from_the_busiest_position_before() -> None:

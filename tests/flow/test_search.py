@@ -15,7 +15,7 @@ from ppsolve.solver.flow import search as module
 from ppsolve.solver.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.flow.search import search_permutations
+from ppsolve.solver.flow.search import FlowSearchParams, search_permutations
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.structure.timing import time_orders
 
@@ -72,8 +72,8 @@ TIGHT = {"capacity": 2, "activation": 1}
 
 def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
     _, _, evaluator, starts = _case(memory=TIGHT)
-    monkeypatch.setattr(module, "FRESH_ROUNDS", 2)
-    search = module._PermutationSearch(evaluator, Clock(1000.0), 0, 0, None, None)
+    params = FlowSearchParams(fresh_rounds=2)
+    search = module._PermutationSearch(evaluator, Clock(1000.0), params=params)
     # The second finds nothing, the third something, the fourth and the fifth nothing.
     values = [9, 9, 7, 8, 7, 1]
     left = iter(values)
@@ -88,7 +88,7 @@ def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
 
 def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkeypatch):
     _, _, evaluator, starts = _case(memory=TIGHT)
-    monkeypatch.setattr(module, "LEAST_STEPS", 5)
+    params = FlowSearchParams(least_steps=5)
     begun, begin = [], module._PermutationSearch._begin
 
     def noted(self, patterns):
@@ -96,23 +96,23 @@ def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkey
         return begun[-1]
 
     monkeypatch.setattr(module._PermutationSearch, "_begin", noted)
-    found = search_permutations(evaluator, iter(starts), Clock(1000.0))
+    found = search_permutations(evaluator, iter(starts), Clock(1000.0), params=params)
     assert found.value <= _best_of_all(evaluator, starts)
-    assert len(begun) > module.FRESH_ROUNDS
+    assert len(begun) > params.fresh_rounds
     assert {len(pool) for pool in begun} == {sum(start.is_feasible for start in starts)}
 
 
 @pytest.mark.parametrize("memory", [None, {"capacity": 4, "activation": 1}])
 def test_where_memory_holds_everything_there_is_one_round(memory, monkeypatch):
     _, _, evaluator, starts = _case(memory=memory)
-    monkeypatch.setattr(module, "LEAST_STEPS", 5)
+    params = FlowSearchParams(least_steps=5)
     rounds, each = [], module._PermutationSearch._round
     monkeypatch.setattr(
         module._PermutationSearch,
         "_round",
         lambda self, patterns: rounds.append(each(self, patterns)),
     )
-    search_permutations(evaluator, starts, Clock(1000.0))
+    search_permutations(evaluator, starts, Clock(1000.0), params=params)
     assert len(rounds) == 1
 
 
@@ -154,7 +154,8 @@ def test_pools_that_several_resources_use_follow_no_order():
 def test_a_first_run_that_waited_long_does_not_end_the_search():
     # As when a kernel was compiled within it: a second for each change.
     _, _, evaluator, _ = _case()
-    search = module._PermutationSearch(evaluator, Clock(1000.0), 0, 0, None, None)
+    search = module._PermutationSearch(evaluator, Clock(1000.0))
     search.pace = 1e6
-    assert search._allowed(5 * module.FIRST_STEPS) == module.FIRST_STEPS
+    first = search.params.first_steps
+    assert search._allowed(5 * first) == first
     assert search._allowed(1) == 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.bounds.room import ReleaseAmounts
+from ppsolve.solver.bounds.memory_work import ReleaseAmounts
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.memory_work import (
     LaneMemory,
@@ -20,7 +20,6 @@ from ppsolve.solver.kernels.memory_work import (
 )
 from ppsolve.solver.kernels.records import NEVER
 
-NONE = np.zeros(0, dtype=np.int64)
 SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
 
 
@@ -41,8 +40,6 @@ def rooms(draw: st.DrawFn) -> tuple[ReleaseAmounts, LaneMemory, IntArray]:
         np.array([lengths[lanes], lengths[lanes + 1] if two else 0]),
         *amounts.fractions,
         *amounts.choices(1),
-        amounts.returns,
-        draw(st.integers(0, 12)),
     )
     columns = lanes * (1 + len(shares))
     gaps = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
@@ -60,29 +57,6 @@ def earliest(
     """Return the least time for acquire j: over all choices, the latest over all times."""
     ends = times_by_choice(amounts, room, heads, choices(amounts, j), j, thinning)
     return min(ends, default=0)
-
-
-def last_return(amounts: ReleaseAmounts, room: LaneMemory, heads: IntArray, thinning: int) -> int:
-    """Return the least start of the last first release.
-
-    Over all numbers of first releases before the last acquire: those that are left follow behind
-    it, and the last of them comes no sooner than its row allows.
-    """
-    lanes, j = len(amounts.taken), len(heads[0]) - 1
-    missing = (j + 1) * sum(amounts.taken) - amounts.available
-    found: list[tuple[int, ...]] = []
-    for first in range(lanes * j + 1):
-        rest = missing - first * amounts.shares[0]
-        second = max(0, int(-(-rest // amounts.shares[-1]))) if len(amounts.shares) == 2 else 0
-        if second <= first and (len(amounts.shares) == 2 or rest <= 0):
-            found.append((first, second))
-    starts = times_by_choice(amounts, room, heads, found, j, thinning)
-    behind = [
-        int(room.length[0]) + (lanes * (j + 1) - first - 1) * int(room.release_length[0])
-        for first, _ in found
-    ]
-    waits = (max(after, room.reach) for after in behind)
-    return min((start + wait for start, wait in zip(starts, waits, strict=True)), default=0)
 
 
 def times_by_choice(
@@ -148,24 +122,9 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 ) -> None:
     amounts, room, heads = case
     raised, room = heads[0].copy(), room._replace(thinning=thinning)
-    raise_acquires(room, heads.ravel().copy(), raised, NONE.copy(), room_for(room, heads))
+    raise_acquires(room, heads.ravel().copy(), raised, room_for(room, heads))
     for j, head in enumerate(heads[0].tolist()):
         assert raised[j] == max(head, earliest(amounts, room, heads, j, thinning))
-
-
-@settings(max_examples=150, deadline=None)
-@given(rooms(), st.integers(1, 3))
-def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
-    case: tuple[ReleaseAmounts, LaneMemory, IntArray], thinning: int
-) -> None:
-    amounts, room, heads = case
-    lanes, rows = len(amounts.taken), len(heads[0])
-    final = heads[lanes, -1:].copy()
-    least = final[0]
-    room = room._replace(thinning=thinning)
-    raise_acquires(room, heads.ravel().copy(), heads[0].copy(), final, room_for(room, heads))
-    waits = rows and choices(amounts, rows - 1)
-    assert final[0] == max(least, last_return(amounts, room, heads, thinning) if waits else 0)
 
 
 def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +136,9 @@ def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         answers = []
         for compiled in (False, True):
             monkeypatch.setitem(compilation._state, "compiled", compiled)
-            raised, final = heads[0].copy(), heads[-1, -1:].copy()
-            raise_acquires(room, heads.ravel().copy(), raised, final, room_for(room, heads))
-            answers.append(raised.tolist() + final.tolist())
+            raised = heads[0].copy()
+            raise_acquires(room, heads.ravel().copy(), raised, room_for(room, heads))
+            answers.append(raised.tolist())
         assert answers[0] == answers[1]
 
     check()

@@ -7,7 +7,7 @@ import pytest
 
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.trading import Exchange, sizes_of
+from ppsolve.solver.flow.microbatch_exchange import MicrobatchExchange, sizes_of
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE, MOVE, REORDER, TOO_LONG
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
@@ -21,11 +21,11 @@ UNEQUAL = {
 }
 
 
-def search(way: int, members: list[list[int]], counts: str = "any") -> Exchange:
+def search(way: int, members: list[list[int]], counts: str = "any") -> MicrobatchExchange:
     replicas = {"count": 2, "assignment": "free", "counts": counts}
     instance = PipelineInstance.parse(UNEQUAL | {"replicas": replicas})
     shape = ReplicaShape(instance, TimeScale.fit([], "us"))
-    return Exchange(
+    return MicrobatchExchange(
         shape.sample, shape.ways[0], sizes_of(shape.flow, shape.alone), members, way, seed=7
     )
 
@@ -79,5 +79,7 @@ def test_an_order_that_overruns_a_pool_is_too_long():
     sizes = sizes_of(shape.flow, shape.alone)
     short = sizes._replace(room=np.zeros_like(sizes.room))
     members = [[0, 1, 2], [3, 4, 5]]
-    assert Exchange(shape.sample, shape.ways[0], sizes, members, EXCHANGE).best < TOO_LONG
-    assert Exchange(shape.sample, shape.ways[0], short, members, EXCHANGE).best == TOO_LONG
+    assert MicrobatchExchange(shape.sample, shape.ways[0], sizes, members, EXCHANGE).best < TOO_LONG
+    assert (
+        MicrobatchExchange(shape.sample, shape.ways[0], short, members, EXCHANGE).best == TOO_LONG
+    )

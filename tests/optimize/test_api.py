@@ -209,7 +209,7 @@ def test_interrupt_during_heuristics_keeps_what_was_found(monkeypatch: pytest.Mo
 def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     from ppsolve.solver.run import schedule_task as module
 
-    monkeypatch.setattr(module, "lower_bounds", lambda *_: [Bound("wrong", 10**9)])
+    monkeypatch.setattr(module, "quick_bounds", lambda *_: [Bound("wrong", 10**9)])
     instance = pipeline(2, 4, 2)
     options = Options.checked(
         time_limit=5,

@@ -8,11 +8,9 @@ from rich.console import Console
 
 import ppsolve
 from ppsolve.models.core.result import Bottleneck, Result
-from ppsolve.solver.bounds.bottleneck import FREE_OF_MEMORY, MEMORY_RULES, WORDS
-from ppsolve.solver.bounds.lower_bounds import RULES
-from ppsolve.solver.bounds.reason import Reason, largest
-from ppsolve.solver.flow.bounds import RULES as FLOW_RULES
-from ppsolve.solver.flow.two_resources import NAME as TWO_RESOURCES
+from ppsolve.solver.bounds.one_machine import Reason, largest
+from ppsolve.solver.bounds.registry import BOUNDS, RULES
+from ppsolve.solver.cpsat.answer import FEW_DEVICES
 from ppsolve.solver.render.reports import report
 
 
@@ -21,10 +19,11 @@ def solved(**fields):
     return ppsolve.optimize(ppsolve.PipelineInstance(**base | fields), time_limit=20)
 
 
-def test_every_rule_has_words():
-    assert set(WORDS) == {rule.name for rule in RULES} | set(FLOW_RULES) | {TWO_RESOURCES}
-    assert set(WORDS) > MEMORY_RULES
-    assert set(WORDS) - MEMORY_RULES >= FREE_OF_MEMORY
+def test_every_rule_has_a_name_and_words_of_its_own():
+    assert len(RULES) == len(BOUNDS)
+    assert FEW_DEVICES in RULES
+    assert all(rule.why and rule.lowered_by for rule in BOUNDS)
+    assert len({rule.why for rule in BOUNDS}) == len(BOUNDS)
 
 
 def test_the_largest_reason_is_the_first_of_equals():
@@ -97,4 +96,10 @@ def test_unequal_micro_batches_have_a_bottleneck_too():
     rows = [[3, 1, 2, 5], [2, 4, 1, 1]]
     found = solved(times={"forward": rows, "backward": rows})
     assert found.status == "OPTIMAL"
-    assert found.bottleneck.rule in WORDS
+    assert found.bottleneck.rule in RULES
+
+
+def test_replicas_that_exchange_micro_batches_have_a_bottleneck_too():
+    times = {"forward": [[3, 1, 2, 5]], "backward": [[2, 4, 1, 1]]}
+    found = solved(num_devices=1, times=times, replicas={"count": 2, "assignment": "free"})
+    assert found.bottleneck.rule == "exchange"

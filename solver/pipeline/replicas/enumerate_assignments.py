@@ -15,8 +15,8 @@ from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import lower_replicas
 from ppsolve.models.pipeline.replicas import Members, Replicas
+from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.pipeline.small_flow import NO_VALUE

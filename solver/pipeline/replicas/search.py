@@ -9,12 +9,12 @@ import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.replicas import longest_first
+from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, rows_of
+from ppsolve.solver.flow.microbatch_exchange import MicrobatchExchange, improve_slowest, sizes_of
 from ppsolve.solver.flow.states import solve_states
-from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
 from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, schedule_of
 
@@ -97,8 +97,10 @@ class ReplicaSearch:
                 break
         return bound
 
-    def _exchange(self, choice: Choice, members: Sequence[Sequence[int]], way: int) -> Exchange:
-        return Exchange(self.shape.sample, choice, self.sizes, members, way, self.seed)
+    def _exchange(
+        self, choice: Choice, members: Sequence[Sequence[int]], way: int
+    ) -> MicrobatchExchange:
+        return MicrobatchExchange(self.shape.sample, choice, self.sizes, members, way, self.seed)
 
     def warm_up(self) -> None:
         """Load the compiled code that any step may need."""
@@ -118,11 +120,13 @@ class ReplicaSearch:
             Seconds without something better by 0.1 %.
         """
         if self.shape.replicas.is_free:
-            run(self.searches[0], clock, self.bound, patience)
+            improve_slowest(self.searches, self.bound, clock, patience)
         else:
-            run_each(self.searches, self.bound, clock.share(self.params.search_share), patience)
+            improve_slowest(
+                self.searches, self.bound, clock.share(self.params.search_share), patience
+            )
             self._prove(clock)
-            run_each(self.searches, self.bound, clock, patience)
+            improve_slowest(self.searches, self.bound, clock, patience)
 
     def _prove(self, clock: Clock) -> None:
         while not clock.is_over and self.value > self.bound:

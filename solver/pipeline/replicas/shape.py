@@ -30,7 +30,7 @@ from ppsolve.models.pipeline.replicas import Replicas
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.lineups import ReplicaPattern, replica_pattern_of, together
+from ppsolve.solver.flow.patterns import ReplicaPattern, replica_pattern_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Effort, Request
 from ppsolve.solver.kernels.microbatch_exchange import (

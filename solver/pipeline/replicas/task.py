@@ -17,9 +17,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import first_members, lower_joint, lower_replicas
 from ppsolve.models.pipeline.replicas import Members, fault
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
+from ppsolve.solver.bounds.registry import assignment_bounds, flow_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.microbatch_exchange import TOO_LONG
@@ -358,8 +357,9 @@ class FreeTask(ReplicasTask):
         """Raise the bound for all assignments; refuse memory that holds too little."""
         _ = self.implied.full
         replicas = self.instance.replicas
-        value = exchange_bound(self._flow, replicas.count, equal=replicas.counts == "equal")
-        self.board.raise_bound(value, "exchange")
+        equal = replicas.counts == "equal"
+        for bound in assignment_bounds(self._flow, replicas.count, equal=equal):
+            self.board.raise_bound(bound.value, bound.name)
 
     def search_with(self, seed: int) -> ReplicaSearch:
         """Return the search by exchange, which goes on where it was left."""

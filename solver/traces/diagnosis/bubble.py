@@ -10,8 +10,8 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.trace.table import KINDS, Trace
-from ppsolve.solver.flow.holds import memory_time
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.bounds.memory_time import memory_time
+from ppsolve.solver.flow.flow import Paths
 from ppsolve.solver.traces.clocks import op_table
 from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep, Variant, replayed
 from ppsolve.solver.traces.diagnosis.verdict import mean_of

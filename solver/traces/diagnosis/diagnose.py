@@ -15,9 +15,9 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import Trace
+from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.diagnosis.bubble import Transfers, bubble_of
 from ppsolve.solver.traces.diagnosis.changes import (

@@ -7,82 +7,54 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.board import Bound
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.flow.flow import Flow, Paths
 from ppsolve.solver.flow.states import solve_states
-
-NAME = "two-resources"
-"""Name of the bound in reports."""
-
-MOST_PLACED = 2_000_000
-"""Ops that may be placed, 1 to 4 s compiled. The first 8 micro-batches of the published 4 devices
-with a memory limit are solved with 493,000. All 16 are not: bounds rise by 0.1 % with 1,600,000 and
-by 0.6 % with 20,500,000, which take 47 s. With 8,000,000 the clock cuts the last round of runs of
-20 s, and of three published cases no bound was higher."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """A flow without the ops of all other resources.
-
-    Parameters
-    ----------
-    flow : Flow
-        m micro-batches, the n positions that are left, one after the other.
-    delay : int64[m, n]
-        Ticks that the way after each of them takes, beside the lags of the flow.
-    head : int
-        Ticks before the first one, at least.
-    """
+    """A flow without the ops of all other resources, whose ops are one after the other."""
 
     flow: Flow
-    delay: IntArray
-    head: int
+    delay: IntArray  # int64[m, n], ticks of the way after each op beyond its lag
+    head: int  # ticks before the first op, at least
 
 
 def two_resources(
-    flow: Flow,
-    upper: int,
-    *,
-    lower: int = 0,
-    clock: Clock | None = None,
-    max_placed: float = MOST_PLACED,
-) -> Bound | None:
+    paths: Paths, upper: int, *, clock: Clock | None = None, max_placed: float, lower: int = 0
+) -> int:
     """Return a lower bound by the resources where micro-batches begin and turn round.
 
     The ops of these two run one at a time, and their memory is what it is; between them each
     micro-batch takes at least the longest path through all others, but waits for none. That has
     far fewer orders than the flow, so that its states (`ppsolve.solver.flow.states`) are searched;
     an optimum of it, or the least bound of the states that were left out, is a bound on the flow.
-    Time runs backwards: the first 6 to 8 micro-batches of the published 4 devices with a memory
-    limit then take 2 to 12 times fewer states.
+    Time runs backwards, which takes fewer states where memory is little.
 
     Parameters
     ----------
-    flow : Flow
-        Micro-batches that may pass in any order.
+    paths : Paths
+        Heads and tails of a flow.
     upper : int
         A makespan that is known, in ticks; the bound is at most this.
-    lower : int
-        A lower bound that is known, in ticks.
     clock : Clock, optional
         Asked from time to time.
     max_placed : float
         Ops that may be placed: no round begins that is expected to place more.
+    lower : int
+        A lower bound that is known, in ticks.
 
     Returns
     -------
-    Bound or None
-        In ticks. None where there are no two such resources, where the ops of a micro-batch on them
+    int
+        Ticks. 0 where there are no two such resources, where the ops of a micro-batch on them
         are not one after the other, and where they have no states.
     """
-    paths = Paths(flow)
     ends = end_resources(paths)
     reduced = None if ends is None else reduced_to(paths.reversed, ends)
     if reduced is None:
-        return None
+        return 0
     head = reduced.head
     answer = solve_states(
         reduced.flow,
@@ -92,21 +64,13 @@ def two_resources(
         clock=clock,
         max_placed=max_placed,
     )
-    return None if answer is None else Bound(NAME, head + answer.bound)
+    return 0 if answer is None else head + answer.bound
 
 
 def end_resources(paths: Paths) -> tuple[int, int] | None:
     """Return the resource that micro-batches come to first, and the one they come to last.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads of a flow.
-
-    Returns
-    -------
-    tuple of int or None
-        Two resources, by the mean head of their first ops; None where there is but one.
+    By the mean head of their first ops; None where there is but one.
     """
     head = paths.head.mean(axis=0)
     begins = {
@@ -119,9 +83,7 @@ def end_resources(paths: Paths) -> tuple[int, int] | None:
 
 
 def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
-    """Return a flow with the ops of some resources alone.
-
-    Pools that ops of other resources use are left out.
+    """Return a flow with the ops of some resources alone, without pools that others use.
 
     Parameters
     ----------

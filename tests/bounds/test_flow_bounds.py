@@ -10,13 +10,15 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.bounds import registry
+from ppsolve.solver.bounds.drain import drain, larger_drains
+from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
+from ppsolve.solver.bounds.registry import BOUNDS, flow_bounds
+from ppsolve.solver.bounds.two_resources import two_resources
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import RULES, deeper_bounds, flow_bounds
-from ppsolve.solver.flow.exchange_bounds import exchange_bound
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.flow.states import solve_states
-from ppsolve.solver.flow.two_resources import two_resources
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask
@@ -60,31 +62,6 @@ def random_problem(seed: int) -> Problem:
     return problem_of(times, count, **fields)
 
 
-def test_the_first_and_the_last_microbatch_of_a_device_are_chosen() -> None:
-    # Stage 1 works 6 + 60. Room for one activation: some micro-batch comes first and another one
-    # last. Heads are 1, 5, 9, tails 2, 3, 30: best is 1 + 66 + 3.
-    times = {"forward": [[1, 5, 9], 2], "backward": [[2, 3, 30], 20]}
-    memory = {"capacity": [3, 1], "activation": 1}
-    assert values(flow(times, 3, memory=memory))["ends"] == 1 + 66 + 3
-
-
-def test_one_microbatch_may_be_first_and_last_where_memory_holds_it_beside_others() -> None:
-    times = {"forward": [[1, 5, 9], 20], "backward": [[2, 3, 30], 20]}
-    for capacity, tail in ((2, 2), (1, 3)):
-        memory = {"capacity": [3, capacity], "activation": 1}
-        assert values(flow(times, 3, memory=memory))["ends"] == 1 + 120 + tail
-
-
-def test_between_first_and_last_others_wait_for_their_own_heads() -> None:
-    # Device 0 works 53. Short before long: the long forward ends at 51, with 3 to come. Long before
-    # short: the short forward ends at 51.
-    times = {"forward": [[1, 50], 1], "backward": [1, 1]}
-    found = values(flow(times, 2))
-    assert found["path"] == 50 + 1 + 1 + 1
-    assert found["one-machine"] == 1 + 50 + 1 + 1 + 1
-    assert found["ends"] == 1 + 50 + 1 + 1 + 1
-
-
 @pytest.mark.parametrize("seed", range(120))
 def test_no_bound_is_above_the_optimum(seed: int) -> None:
     problem = random_problem(seed)
@@ -104,38 +81,21 @@ def test_bounds_are_the_same_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0] == found[1]
 
 
-def test_with_few_pairs_the_bound_is_lower_but_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    times = {"forward": rng.integers(1, 90, (2, 9)), "backward": rng.integers(1, 90, (2, 9))}
-    found = flow({kind: table.tolist() for kind, table in times.items()}, 9)
-    known = [RULES["ends"](Paths(found))]
-    for pairs in (3, 1, 0):
-        monkeypatch.setattr("ppsolve.solver.flow.bounds.MAX_PAIRS", pairs)
-        known.append(RULES["ends"](Paths(found)))
-    assert known == sorted(known, reverse=True)
-    assert known[-1] > 0
-
-
 def test_without_time_the_first_rule_is_left() -> None:
     times = {"forward": [[1, 2], 1], "backward": [1, 1]}
-    assert [bound.name for bound in flow_bounds(flow(times, 2), CountingClock(0))] == ["path"]
+    (found,) = flow_bounds(flow(times, 2), CountingClock(0))
+    assert found.name == "one-machine"
 
 
-def test_more_orders_raise_the_bound_where_kernels_are_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_larger_trees_of_orders_raise_the_bound_while_there_is_time() -> None:
     rng = np.random.default_rng(8)
     forward = rng.integers(1, 90, 12).tolist()
     times = {"forward": [forward] * 4, "backward": [[2 * time for time in forward]] * 4}
-    found = flow(times, 12)
-    first = values(found)["drain"]
-    monkeypatch.setitem(compilation._state, "compiled", False)
-    assert list(deeper_bounds(found, Clock())) == []
-    monkeypatch.setitem(compilation._state, "compiled", True)
-    monkeypatch.setattr("ppsolve.solver.flow.bounds.MORE_NODES", (2000, 4000))
-    more = [bound.value for bound in deeper_bounds(found, Clock())]
-    assert [first, *more] == sorted([first, *more])
-    assert list(deeper_bounds(found, Clock(0.0))) == []
+    paths, params = Paths(flow(times, 12)), BoundsParams(drain_nodes=1000, more_nodes=(2000, 4000))
+    found = list(larger_drains(paths, params, Clock()))
+    assert found == [drain(paths, params, nodes) for nodes in (1000, 2000, 4000)]
+    assert found == sorted(found)
+    assert list(larger_drains(paths, params, Clock(0.0))) == []
 
 
 def test_a_pipeline_of_unequal_microbatches_is_bounded_as_a_flow() -> None:
@@ -151,25 +111,19 @@ def test_a_pipeline_of_unequal_microbatches_is_bounded_as_a_flow() -> None:
 
 
 def test_bounds_found_before_a_rule_is_broken_off_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken_off(_: Paths) -> int:
+    def broken_off(paths: Paths, params: BoundsParams) -> int:
         raise ArithmeticError
 
     times = {"forward": [1] * 3, "backward": [[10, 10, 9], 1, 1]}
     data = {"num_devices": 3, "num_microbatches": 3, "times": times}
     tasks = [PIPELINE.task(PipelineInstance(**data)) for _ in range(2)]
     tasks[0].find_bounds()
-    monkeypatch.setitem(RULES, "memory-time", broken_off)
+    cut = [replace(rule, flow=broken_off) if rule.name == "drain" else rule for rule in BOUNDS]
+    monkeypatch.setattr(registry, "BOUNDS", cut)
     with pytest.raises(ArithmeticError):
         tasks[1].find_bounds()
-    whole, cut = ([(b.name, b.value) for b in task.bounds] for task in tasks)
-    assert cut == [bound for bound in whole if bound[0] != "memory-time"]
-    assert tasks[1].board.bound.value == brute_force(tasks[1].problem)
-
-
-def test_a_bound_as_large_as_the_goal_ends_the_search_for_more() -> None:
-    found = flow({"forward": [[1, 2], 1], "backward": [1, 1]}, 2)
-    assert [bound.name for bound in flow_bounds(found, goal=2 + 1 + 1 + 1)] == ["path"]
-    assert len(flow_bounds(found, goal=100)) == len(RULES)
+    whole, cut_short = ([(b.name, b.value) for b in task.bounds] for task in tasks)
+    assert cut_short == [bound for bound in whole if bound[0] != "drain"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -182,10 +136,10 @@ def test_bounds_with_work_that_follows_are_below_the_optimum(seed: int) -> None:
     assert whole is not None
     assert optimum is not None
     assert whole.behind.any()
-    states, pair = solve_states(whole, optimum + 1), two_resources(whole, optimum + 1)
+    states = solve_states(whole, optimum + 1)
+    pair = two_resources(Paths(whole), optimum + 1, max_placed=DEFAULT_PARAMS.placed_ops)
     assert states is not None
-    assert pair is not None
-    found = [*values(whole).values(), exchange_bound(whole, 1), states.bound, pair.value]
+    found = [*values(whole).values(), exchange_bound(whole, 1), states.bound, pair]
     assert max(found) <= optimum
     bare = values(replace(whole, behind=0 * whole.behind))
     assert all(value <= values(whole)[name] for name, value in bare.items())

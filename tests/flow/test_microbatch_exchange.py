@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.trading import Exchange, Heat, arrangements, sizes_of
+from ppsolve.solver.flow.microbatch_exchange import Heat, MicrobatchExchange, arrangements, sizes_of
 from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
@@ -25,8 +25,8 @@ SIZES = sizes_of(SHAPE.flow, SHAPE.alone)
 WORK = SHAPE.flow.duration.sum(axis=1)
 
 
-def search(*members: list[int]) -> Exchange:
-    return Exchange(SHAPE.sample, SHAPE.ways[0], SIZES, members, EXCHANGE)
+def search(*members: list[int]) -> MicrobatchExchange:
+    return MicrobatchExchange(SHAPE.sample, SHAPE.ways[0], SIZES, members, EXCHANGE)
 
 
 def test_tables_have_a_row_for_each_micro_batch_and_one_for_ops_of_none() -> None:

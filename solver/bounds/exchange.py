@@ -7,16 +7,9 @@ from heapq import heapify, heappushpop
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.flow.bounds import (
-    end_positions,
-    held_throughout,
-    largest_acquire,
-    longest_path,
-)
-from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.flow.holds import memory_time
-from ppsolve.solver.flow.passing import passing
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.bounds.memory_time import memory_time
+from ppsolve.solver.bounds.passing import passing
+from ppsolve.solver.flow.flow import Flow, Paths
 
 
 def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
@@ -44,9 +37,10 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
     """
     paths = Paths(flow)
     others = flow.num_microbatches // replicas - 1 if equal else 0
-    found = [longest_path(paths), memory_time(paths, replicas), passing(paths, others)]
+    longest = int((paths.head + flow.duration + paths.tail).max())
+    found = [longest, memory_time(paths, replicas), passing(paths, others)]
     for resource in range(flow.num_resources):
-        first, last = end_positions(paths, resource)
+        first, last = _end_positions(paths, resource)
         if not len(first):
             continue
         load = flow.duration[:, flow.resource == resource].sum(axis=1)
@@ -59,6 +53,15 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
     return max(found)
 
 
+def _end_positions(paths: Paths, resource: int) -> tuple[IntArray, IntArray]:
+    """Return the positions of a resource that may come first, and those that may come last."""
+    positions = np.flatnonzero(paths.flow.resource == resource)
+    if (paths.flow.duration[:, positions] == 0).any():
+        return positions, positions  # an op of length zero before another one says nothing
+    inner = paths.precedes[np.ix_(positions, positions)]
+    return positions[~inner.any(axis=0)], positions[~inner.any(axis=1)]
+
+
 def _least(times: IntArray, duration: IntArray) -> IntArray:
     """Return the least head or tail of each micro-batch, int64[M]; 0 where an op has no length."""
     least: IntArray = np.where((duration == 0).any(axis=1), 0, times.min(axis=1))
@@ -66,14 +69,22 @@ def _least(times: IntArray, duration: IntArray) -> IntArray:
 
 
 def _leaves_no_room(flow: Flow, resource: int, first: IntArray, last: IntArray) -> bool:
-    """Whether no micro-batch can have both the first and the last op beside any other one."""
-    held, pool = held_throughout(flow, first, last)
-    if pool == FREE:
+    """Whether no micro-batch can have both the first and the last op beside any other one.
+
+    That is where the least amounts that one holds throughout, and another one acquires at once,
+    exceed the pool.
+    """
+    if len(first) != 1 or len(last) != 1 or (pool := int(flow.pool[first[0]])) == FREE:
         return False
-    smallest = largest_acquire(flow, resource, pool)
-    order = np.argsort(smallest)
-    others = np.full(len(held), smallest[order[0]])
-    others[order[0]] = smallest[order[1]]
+    if flow.pool[last[0]] != pool:
+        return False
+    used = flow.pool == pool
+    released = flow.release[:, used].sum(axis=1) - flow.release[:, last[0]]
+    held = flow.acquire[:, first[0]] - released
+    amount = flow.acquire[:, used & (flow.resource == resource)].max(axis=1)
+    order = np.argsort(amount)
+    others = np.full(len(held), amount[order[0]])
+    others[order[0]] = amount[order[1]]
     return bool((held + others > flow.room[pool]).all())
 
 

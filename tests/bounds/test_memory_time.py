@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.holds import memory_time
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.bounds.memory_time import memory_time
+from ppsolve.solver.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.optimize.kinds import lower
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.flow.flow import Flow, Paths
 from ppsolve.solver.kernels.microbatch_exchange import (
     Choice,
     ExchangePace,
@@ -59,20 +59,19 @@ def _loads(flow: Flow) -> tuple[IntArray, IntArray]:
 
 
 def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
-    """Yield a few orders of the micro-batches of one replica.
+    """Yield a few orders of the micro-batches of one replica, where pipelines fill and drain.
 
     Parameters
     ----------
     work : int64[m]
         Work of each micro-batch in ticks.
     members : sequence of int
-        Micro-batches of the replica, as given.
+        Micro-batches of the replica.
 
     Yields
     ------
     list of int
-        As given, ascending, descending, and short ones at both ends, where pipelines fill and
-        drain.
+        As given, ascending, descending, and short ones at both ends.
     """
     yield list(members)
     rising = [members[place] for place in np.argsort(work[list(members)], kind="stable").tolist()]
@@ -81,7 +80,7 @@ def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
     yield rising[::2] + rising[1::2][::-1]
 
 
-class Exchange:
+class MicrobatchExchange:
     """A search over the micro-batches of replicas.
 
     Parameters
@@ -190,105 +189,70 @@ class Exchange:
         return int(exchange(self._problem, pace, *arrays))
 
 
-FIRST_STEPS, WALK_SECONDS = 100, 0.002
-"""Steps of the first walk, and length of the following ones, after each of which a search looks at
-its clock."""
+@dataclass(frozen=True)
+class ExchangeParams:
+    """Effort of searches by exchange of micro-batches."""
 
-WORTH = 0.001
-"""Share by which an answer must get better for a search to go on for as long again. What comes
-later in smaller parts is left to those who wait for it."""
+    first_steps: int = 100  # steps of the first walk
+    walk_seconds: float = 0.002  # length of the others, after each of which the clock is asked
+    worth: float = 0.001  # share by which an answer must improve for patience to begin anew
+    heat: float = 0.003  # share of the makespan by which a replica may get slower at first
+    round_walks: int = 4  # walks of the first round, over which heat falls to 0; then twice as many
 
-HEAT, ROUND_WALKS = 0.003, 4
-"""Share of the makespan by which a replica may get slower at first, and walks of the first round,
-over which that falls to 0; each round is twice as long and begins from the best found. Neither is
-tuned: without heat and with 0.003 and 0.03 (one run each on a busy machine, heat falling once over
-0.5 s) the mean of the slowest of 32 replicas over 16 recorded steps differs by 0.05 %, and first
-rounds of 4, 8 and 16 walks differ by 0.4 % on 25 log-normal steps: no more than load changes."""
+
+EXCHANGE_PARAMS = ExchangeParams()
 
 
 class Heat:
-    """Heat of the walks of a search: it falls to 0 over each round."""
+    """Heat of the walks of a search: it falls to 0 over each round, which begins from the best."""
 
-    def __init__(self) -> None:
-        self._length, self._walk = ROUND_WALKS, 0
+    def __init__(self, params: ExchangeParams = EXCHANGE_PARAMS) -> None:
+        self._share, self._length, self._walk = params.heat, params.round_walks, 0
 
-    def next(self, search: Exchange) -> int:
+    def next(self, search: MicrobatchExchange) -> int:
         """Return the heat of the next walk of a search in ticks, plus one."""
         if self._walk == self._length:
             self._length, self._walk = 2 * self._length, 0
             search.return_to_best()
         left = 1 - self._walk / self._length
         self._walk += 1
-        return 1 + int(search.best * HEAT * left * left)
+        return 1 + int(search.best * self._share * left * left)
 
 
-class WalkPace:
-    """Steps of the next walk, chosen so that a walk takes a given time.
-
-    Parameters
-    ----------
-    clock : Clock
-        No walk is begun that would end after it.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.steps = clock, FIRST_STEPS
-        self._began = clock.elapsed
-
-    def note(self, steps: int) -> None:
-        """Learn from a walk of so many steps, begun when the last one was noted."""
-        now = self.clock.elapsed
-        seconds, self._began = max(now - self._began, 1e-6), now
-        wanted = min(WALK_SECONDS, self.clock.left / 2)
-        self.steps = max(1, min(4 * self.steps, int(max(steps, 1) * wanted / seconds)))
-
-
-def run(search: Exchange, clock: Clock, target: int, patience: float) -> None:
-    """Search until the clock is over, the target is met, or nothing better was found for long.
+def improve_slowest(
+    searches: Sequence[MicrobatchExchange],
+    target: int,
+    clock: Clock,
+    patience: float,
+    params: ExchangeParams = EXCHANGE_PARAMS,
+) -> None:
+    """Search, always where the slowest replica is, until it meets the target or is stuck.
 
     Parameters
     ----------
-    search : Exchange
-        Continued, and cooled down.
-    clock : Clock
-        Asked between walks of 2 ms.
-    target : int
-        Makespan at which to stop, in ticks.
-    patience : float
-        Seconds without an assignment that is better by 0.1 % after which to stop.
-    """
-    pace, best, since = WalkPace(clock), search.best, clock.elapsed
-    heat = Heat()
-    while search.best > target and not clock.is_over and clock.elapsed - since < patience:
-        left = search.walk(pace.steps, target, heat.next(search))
-        pace.note(pace.steps - left)
-        if search.best < best * (1 - WORTH):
-            best, since = search.best, clock.elapsed
-
-
-def run_each(searches: Sequence[Exchange], target: int, clock: Clock, patience: float) -> None:
-    """Search each of several replicas apart, always the slowest.
-
-    Parameters
-    ----------
-    searches : sequence of Exchange
-        One for each replica, of one replica each.
+    searches : sequence of MicrobatchExchange
+        One for all replicas, or one for each.
     target : int
         Makespan of the slowest at which to stop, in ticks.
     clock : Clock
-        Asked between walks of 2 ms.
+        Asked between walks of a few milliseconds.
     patience : float
-        Seconds on the slowest without an order that is better by 0.1 % after which to stop.
+        Seconds on the slowest without a gain that is worth it after which to stop.
+    params : ExchangeParams
+        Effort.
     """
-    pace, heats = WalkPace(clock), [Heat() for _ in searches]
-    spent = [0.0] * len(searches)
+    steps, heats = params.first_steps, [Heat(params) for _ in searches]
+    noted, spent = [search.best for search in searches], [0.0] * len(searches)
     while not clock.is_over:
         slowest = max(range(len(searches)), key=lambda number: searches[number].best)
-        search, best = searches[slowest], searches[slowest].best
-        if best <= target or spent[slowest] >= patience:
+        search = searches[slowest]
+        if search.best <= target or spent[slowest] >= patience:
             return
         began = clock.elapsed
-        left = search.walk(pace.steps, target, heats[slowest].next(search))
-        pace.note(pace.steps - left)
-        gained = search.best < best * (1 - WORTH)
-        spent[slowest] = 0.0 if gained else spent[slowest] + clock.elapsed - began
+        left = search.walk(steps, target, heats[slowest].next(search))
+        seconds = max(clock.elapsed - began, 1e-6)
+        wanted = min(params.walk_seconds, clock.left / 2)
+        steps = max(1, min(4 * steps, int(max(steps - left, 1) * wanted / seconds)))
+        spent[slowest] += seconds
+        if search.best < noted[slowest] * (1 - params.worth):
+            noted[slowest], spent[slowest] = search.best, 0.0

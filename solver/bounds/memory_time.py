@@ -10,25 +10,21 @@ from functools import partial
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.flow.flow import Paths
 
 FloatArray = np.typing.NDArray[np.float64]
 
-ROUNDING = 1e-12
-"""Part by which shares and sums are rounded down, far above the error of sums of doubles."""
-
-MOST_PARTS = 6
-"""Largest number of micro-batches at a time that is told from more by itself."""
+_DOWN = 1 - 1e-12
+"""Rounds shares and sums down by far more than the error of sums of doubles."""
 
 
 def memory_time(paths: Paths, replicas: int = 1) -> int:
     """Return the largest bound of a pool by the time for which micro-batches hold parts of it.
 
     From its acquire on, each micro-batch holds what it cannot have released yet, at least as long
-    as the longest path to the release. Weights stand for the shares of the pool: at no moment do
-    they add up to more than 1, so the makespan is no less than the sum of weights times lengths.
-    They are the shares themselves, or dual feasible functions of them (Fekete and Schepers 2001),
-    which see that two large parts do not fit beside each other.
+    as the longest path to the release. At no moment do the shares of the pool add up to more than
+    1, nor do dual feasible functions of them (Fekete and Schepers 2001), which see that two large
+    parts do not fit together. So the makespan is no less than their sum over shares times lengths.
 
     Parameters
     ----------
@@ -48,15 +44,7 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
 
 @dataclass(frozen=True)
 class _PositionHolds:
-    """What one position acquires, per micro-batch: shares of the pool that go down step by step.
-
-    Parameters
-    ----------
-    share : float64[m, n]
-        Shares of the pool.
-    length : float64[m, n]
-        Ticks for which each of them is held at least.
-    """
+    """Shares of the pool, float64[m, n], that micro-batches hold at least so long, in ticks."""
 
     share: FloatArray
     length: FloatArray
@@ -75,7 +63,7 @@ def _time_of(paths: Paths, pool: int, replicas: int) -> int:
         sum(float((weight(each.share) * each.length).sum()) for each in known)
         for weight in _weights(known)
     )
-    return math.ceil(most * (1 - ROUNDING) / replicas) + idle
+    return math.ceil(most * _DOWN / replicas) + idle
 
 
 def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
@@ -93,7 +81,7 @@ def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
     order = np.argsort(ends, axis=1, kind="stable")
     ends, amount = np.take_along_axis(ends, order, 1), np.take_along_axis(amount, order, 1)
     return _PositionHolds(
-        _left(amount) / float(flow.room[pool]) * (1 - ROUNDING),
+        _left(amount) / float(flow.room[pool]) * _DOWN,
         np.diff(ends, axis=1, prepend=0).astype(np.float64),
     )
 
@@ -106,8 +94,7 @@ def _left(amount: IntArray) -> IntArray:
 
 def _weights(holds: list[_PositionHolds]) -> Iterator[Callable[[FloatArray], FloatArray]]:
     """Yield functions of shares whose sum is at most 1 wherever the sum of shares is."""
-    yield partial(_in_parts, parts=0)
-    for parts in range(1, MOST_PARTS + 1):
+    for parts in range(7):
         yield partial(_in_parts, parts=parts)
     small = np.unique(np.concatenate([each.share.ravel() for each in holds]))
     for least in small[(small > 0) & (small <= 0.5)].tolist():

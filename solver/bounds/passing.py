@@ -8,39 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
+from ppsolve.solver.flow.flow import Paths
 
 PARTS = 6
-"""Weights are multiples of 1 / 6: thirds are what counts where a backward takes twice a forward. On
-22 published cases of unequal micro-batches multiples of 1 / 24 raise no bound; with multiples of
-1 / 2 bounds are up to 6 % lower."""
-
-MOST_ENDS, MOST_TERMS = 32, 100_000
-"""Positions of a chain at which the way begins and ends, at most, and their square times the
-micro-batches. All positions of 8 devices are ends; longer chains have them evenly spread, which
-gives lower bounds, so that no flow takes more than a few tenths of a second."""
+"""Weights are multiples of 1 / 6: thirds count where a backward takes twice a forward."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One end of the part of a chain that is followed, by position, in one direction of time.
+    """One end of the part of a chain that is followed, in one direction of time, in ticks."""
 
-    Parameters
-    ----------
-    head : int64[m, V]
-        Least time before each position.
-    work : int64[m, V]
-        Work of each micro-batch on the resource of a position that is done once the position is.
-    least : int64[V]
-        Least time before anything runs on that resource.
-    """
-
-    head: IntArray
-    work: IntArray
-    least: IntArray
+    head: IntArray  # int64[m, V], least time before each position
+    work: IntArray  # int64[m, V], work on its resource that is done once the position is
+    least: IntArray  # int64[V], least time before anything runs on its resource
 
 
-def passing(paths: Paths, others: int | None = None) -> int:
+def passing(paths: Paths, others: int | None = None, params: BoundsParams = DEFAULT_PARAMS) -> int:
     """Return the largest bound by the way of one micro-batch past all others, in ticks.
 
     Follow micro-batch i from position u to position v. On every resource on the way each other one
@@ -57,6 +41,8 @@ def passing(paths: Paths, others: int | None = None) -> int:
         Heads and tails of a flow.
     others : int, optional
         Micro-batches that pass together with any one; by default all others of the flow.
+    params : BoundsParams
+        Ends that are tried.
 
     Returns
     -------
@@ -68,7 +54,7 @@ def passing(paths: Paths, others: int | None = None) -> int:
         return 0
     front, back = _side(paths), _side(paths.reversed)
     count = paths.flow.num_microbatches
-    parts = _parts(paths, chain, _ends(len(chain), count))
+    parts = _parts(paths, chain, _ends(len(chain), count, params))
     found = [_least(paths, front, back, part, others) for part in parts]
     return max(found, default=0)
 
@@ -97,34 +83,23 @@ def _side(paths: Paths) -> _Side:
     return _Side(paths.head, flow.duration @ (is_shared & comes_first).astype(np.int64), least)
 
 
-def _ends(length: int, count: int) -> IntArray:
+def _ends(length: int, count: int, params: BoundsParams) -> IntArray:
     """Return the places of a chain at which a part may begin or end."""
-    most = min(length, MOST_ENDS, max(2, int((MOST_TERMS / count) ** 0.5)))
+    fitting = int((params.chain_terms / count) ** 0.5)
+    most = min(length, params.chain_ends, max(2, fitting))
     places: IntArray = np.linspace(0, length - 1, most).astype(np.int64)
     return places
 
 
 @dataclass(frozen=True)
 class _Passage:
-    """The way from a position to some later one.
-
-    Parameters
-    ----------
-    first, last : int
-        The two positions.
-    length : int64[m]
-        Ticks of all ops of the chain from the first to the last one.
-    gap : int64[m]
-        Least time between them.
-    overtaking : int64[m]
-        Shortest op behind the first one.
-    """
+    """The way from a position to some later one, in ticks per micro-batch."""
 
     first: int
     last: int
-    length: IntArray
-    gap: IntArray
-    overtaking: IntArray
+    length: IntArray  # of all ops of the chain from the first to the last one
+    gap: IntArray  # least time between these ops
+    overtaking: IntArray  # shortest op behind the first one
 
 
 def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Passage]:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow import passing as module
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.passing import passing
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.bounds import passing as module
+from ppsolve.solver.bounds.params import BoundsParams
+from ppsolve.solver.bounds.passing import passing
+from ppsolve.solver.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.optimize.kinds import lower
 from tests.bruteforce import brute_force
 from tests.flow.drawn import drawn, problem_of
@@ -73,11 +73,9 @@ def test_fewer_ends_and_parts_give_lower_bounds(monkeypatch: pytest.MonkeyPatch)
     backward = [[2 * time for time in row] for row in times]
     paths = Paths(flow(times, backward))
     found = [passing(paths)]
-    monkeypatch.setattr(module, "MOST_ENDS", 3)
-    found.append(passing(paths))
-    monkeypatch.setattr(module, "MOST_ENDS", 2)
-    found.append(passing(paths))
+    for ends in (3, 2):
+        found.append(passing(paths, params=BoundsParams(chain_ends=ends)))
     monkeypatch.setattr(module, "PARTS", 2)
-    found.append(passing(paths))
+    found.append(passing(paths, params=BoundsParams(chain_ends=2)))
     assert found == sorted(found, reverse=True)
     assert found[-1] >= int((paths.head + paths.flow.duration + paths.tail).max())

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.drains import drain_bound
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.bounds.drain import drain_bound
+from ppsolve.solver.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.optimize.kinds import lower
 
 Table = list[list[int]]
+
+NODES = 1000
 
 
 def flow(forward: Table, backward: Table) -> Flow:
@@ -48,14 +49,14 @@ def least_over_orders(forward: Table, backward: Table) -> int:
 def test_backwards_queue_on_the_first_device() -> None:
     # Stage 1 takes 1 + 1 for each, stage 0 has backwards of 10: the first one starts at 1 + 1 + 1.
     found = flow([[1] * 3, [1] * 3], [[10] * 3, [1] * 3])
-    assert drain_bound(Paths(found), [1]) == 3 + 30
+    assert drain_bound(Paths(found), [1], NODES) == 3 + 30
 
 
 def test_only_the_order_of_finishing_is_free() -> None:
     # Heads leave stage 1 idle for one tick; then it works 12 ticks. The one finished first may be
     # the short one, 1 + 6, or the long one, 1 + 6 too: backwards take 9 and 2, one after another.
     found = flow([[1, 1], [3, 3]], [[9, 2], [3, 3]])
-    assert drain_bound(Paths(found), [1]) == 1 + 6 + 9 + 2
+    assert drain_bound(Paths(found), [1], NODES) == 1 + 6 + 9 + 2
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -63,7 +64,7 @@ def test_the_tree_of_orders_finds_the_least(seed: int) -> None:
     rng = np.random.default_rng(seed)
     most = int(rng.integers(3, 12))
     forward, backward = rng.integers(1, most, (2, 2, 5)).tolist()
-    bound = drain_bound(Paths(flow(forward, backward)), [1])
+    bound = drain_bound(Paths(flow(forward, backward)), [1], NODES)
     assert bound == least_over_orders(forward, backward)
 
 
@@ -79,4 +80,4 @@ def test_time_may_run_backwards() -> None:
     times = [[1, 2, 3], [4, 5, 6]], [[3, 1, 2], [1, 1, 5]]
     turned = times[1], times[0]
     paths = Paths(flow(*times)).reversed
-    assert drain_bound(paths, [1]) == drain_bound(Paths(flow(*turned)), [1])
+    assert drain_bound(paths, [1], NODES) == drain_bound(Paths(flow(*turned)), [1], NODES)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.exchange_bounds import apart_sum, exchange_bound
+from ppsolve.solver.bounds.exchange import apart_sum, exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.optimize.kinds import lower
 from tests.bruteforce import brute_force

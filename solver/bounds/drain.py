@@ -1,0 +1,150 @@
+"""Bounds on a flow by the orders in which a resource finishes its micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray
+from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.bounds.params import BoundsParams
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.flow import Paths, earlier_twins
+from ppsolve.solver.kernels.one_machine import Drain, empty_orders, least_drain
+
+
+def resource_bounds(paths: Paths) -> list[int]:
+    """Return the preemptive bound of each resource of a flow by itself, in ticks."""
+    duration = paths.flow.duration
+    return [
+        preemptive_bound(paths.head[ops], duration[ops], paths.tail[ops])
+        for ops in map(paths.ops_of, range(paths.flow.num_resources))
+    ]
+
+
+def drain(paths: Paths, params: BoundsParams, nodes: int | None = None) -> int:
+    """Return the largest bound of busy resources and what follows, in both directions of time.
+
+    Parameters
+    ----------
+    paths : Paths
+        Heads and tails of the flow.
+    params : BoundsParams
+        Number of resources, those with the largest bounds first.
+    nodes : int, optional
+        Nodes of each tree of orders; the few of `params` by default.
+
+    Returns
+    -------
+    int
+        Ticks.
+    """
+    values, most = resource_bounds(paths), nodes or params.drain_nodes
+    busiest = sorted(range(len(values)), key=lambda number: -values[number])
+    busiest = busiest[: params.drained_resources]
+    return max(drain_bound(way, busiest, most) for way in (paths, paths.reversed))
+
+
+def larger_drains(paths: Paths, params: BoundsParams, clock: Clock) -> Iterator[int]:
+    """Yield the bounds of ever larger trees of orders; the smallest shows how fast they grow.
+
+    Parameters
+    ----------
+    paths : Paths
+        Heads and tails of the flow.
+    params : BoundsParams
+        Sizes of the trees.
+    clock : Clock
+        No tree is begun that would last longer, as far as the smaller one before it shows.
+
+    Yields
+    ------
+    int
+        Ticks.
+    """
+    took, before = 0.0, params.drain_nodes
+    for nodes in (params.drain_nodes, *params.more_nodes):
+        if clock.left <= took * nodes / before:
+            return
+        began = clock.elapsed
+        found = drain(paths, params, nodes)
+        took, before = clock.elapsed - began, nodes
+        yield found
+
+
+def drain_bound(paths: Paths, resources: list[int], nodes: int) -> int:
+    """Return the least makespan over the orders in which resources finish micro-batches.
+
+    The k micro-batches that a resource finishes first keep it busy, from their heads on. The one
+    finished k-th goes on from then, and a later position takes them all, one by one.
+
+    Parameters
+    ----------
+    paths : Paths
+        Heads and tails of a flow.
+    resources : list of int
+        Resources to finish on.
+    nodes : int
+        Nodes of each tree of orders.
+
+    Returns
+    -------
+    int
+        Lower bound on the makespan in ticks.
+    """
+    found = [0]
+    for resource in resources:
+        for towards, tail in _drains(paths, resource):
+            orders = empty_orders(nodes, paths.flow.num_microbatches)
+            found.append(int(least_drain(towards, orders)) + tail)
+    return max(found)
+
+
+def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
+    """Yield the drain of a resource into the busiest later position, and the least tail of that.
+
+    Of equally busy positions it is the last one.
+    """
+    flow = paths.flow
+    own = np.flatnonzero(flow.resource == resource)
+    elsewhere = (flow.resource != resource) & (flow.resource != FREE)
+    later = np.flatnonzero(paths.precedes[own].all(axis=0) & elsewhere)
+    if not len(own) or not len(later):
+        return
+    busy = flow.duration.sum(axis=0)
+    to = int(max(later, key=lambda position: (busy[position], paths.head[:, position].sum())))
+    row, position = paths.ops_of(resource)
+    head = paths.head[row, position]
+    order = np.argsort(-head, kind="stable")
+    towards = Drain(
+        head[order],
+        flow.duration[row, position][order],
+        row[order],
+        *_passage(paths, own, elsewhere),
+        np.min([paths.gap(position)[:, to] for position in own.tolist()], axis=0),
+        flow.duration[:, to].copy(),
+        paths.head[:, to].copy(),
+        _later_twins(flow.duration),
+    )
+    yield towards, int(paths.tail[:, to].min())
+
+
+def _passage(paths: Paths, own: IntArray, elsewhere: BoolArray) -> tuple[IntArray, IntArray, int]:
+    """Return the fields ``passage`` to ``begin`` of a drain, of the busiest earlier position."""
+    flow = paths.flow
+    work = flow.duration[:, own].sum(axis=1)
+    earlier = np.flatnonzero(paths.precedes[:, own].all(axis=1) & elsewhere)
+    if not len(earlier):
+        return np.zeros_like(work), work, 0
+    busy = flow.duration.sum(axis=0)
+    at = int(max(earlier, key=lambda position: (busy[position], paths.tail[:, position].sum())))
+    way = paths.gap(at)[:, own].min(axis=1)
+    return flow.duration[:, at].copy(), way + work, int(paths.head[:, at].min())
+
+
+def _later_twins(table: IntArray) -> IntArray:
+    """Return for each row of a table the next later row that is the same, or -1."""
+    twins = earlier_twins(table[::-1])[::-1]
+    later: IntArray = np.where(twins < 0, -1, len(table) - 1 - twins)
+    return later

@@ -1,0 +1,438 @@
+"""The list of all lower bounds, and the ways to walk it.
+
+A new bound is a function in a module of its own and one more rule in `BOUNDS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ppsolve.models.core.problem import FREE, Problem
+from ppsolve.models.core.result import Bottleneck
+from ppsolve.solver.board import Bound
+from ppsolve.solver.bounds.drain import drain, larger_drains, resource_bounds
+from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.memory_time import memory_time
+from ppsolve.solver.bounds.one_machine import Reason, largest
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
+from ppsolve.solver.bounds.passing import passing
+from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.bounds.two_resources import two_resources
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.flow import Flow, Paths
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+NO_UPPER = 2**62
+"""Upper bound where no schedule is known, in ticks."""
+
+
+@dataclass(frozen=True)
+class OpenGap:
+    """The gap that a costly bound has to close, in ticks, and the effort for it."""
+
+    lower: int
+    upper: int
+    clock: Clock
+    params: BoundsParams
+
+
+@dataclass(frozen=True)
+class BoundRule:
+    """A lower bound: its name, where it applies, how it is found, and its sentence in reports.
+
+    It applies where it has a function for the problem, by objective and structure alone. One that
+    has no function at all is found by a search elsewhere.
+
+    Parameters
+    ----------
+    name : str
+        Name in reports.
+    why : str
+        What keeps a schedule from being shorter; ``{about}`` is the name of a resource.
+    lowered_by : str
+        What would lower the bound.
+    makespan, device_span : callable, optional
+        Returns the bound on this objective of a problem.
+    flow : callable, optional
+        Returns the bound on the makespan of unequal micro-batches in ticks, within milliseconds.
+    costly : callable, optional
+        Yields ever larger bounds of a flow where bound and best schedule do not meet.
+    assignments : callable, optional
+        Returns the bound on the slowest of a number of replicas, over all assignments of
+        micro-batches, in ticks.
+    needs_memory : bool
+        It says something only of problems with memory pools.
+    counts_memory : bool
+        It may be lower with more memory.
+    is_cheap : bool
+        It is found even when no time is left.
+    """
+
+    name: str
+    why: str
+    lowered_by: str
+    makespan: Callable[[Relaxations], Reason] | None = None
+    device_span: Callable[[Relaxations], Reason] | None = None
+    flow: Callable[[Paths, BoundsParams], int] | None = None
+    costly: Callable[[Paths, OpenGap], Iterable[int]] | None = None
+    assignments: Callable[[Flow, int, bool], int] | None = None
+    needs_memory: bool = False
+    counts_memory: bool = True
+    is_cheap: bool = False
+
+    def find(self, known: Relaxations) -> Callable[[], Reason] | None:
+        """Return a function that finds the bound of a problem, None where it does not apply."""
+        if self.needs_memory and not known.problem.pools:
+            return None
+        on_problem = self.device_span if known.is_on_spans else self.makespan
+        if on_problem is not None:
+            return lambda: on_problem(known)
+        on_flow, paths = self.flow, known.paths
+        if on_flow is None or paths is None:
+            return None
+        return lambda: Reason(on_flow(paths, known.params))
+
+
+BOUNDS = (
+    BoundRule(
+        "critical-path",
+        "the critical path: the longest chain of ops that wait for each other",
+        "shorter ops or transfers on that chain",
+        lambda known: known.plain.longest(),
+        lambda known: known.plain.spans.longest_path(),
+        counts_memory=False,
+        is_cheap=True,
+    ),
+    BoundRule(
+        "work",
+        "the work of {about}, after what must come before it and with what must follow",
+        "less work on {about}, or a shorter way to its first op and from its last",
+        lambda known: largest(known.plain.works()),
+        lambda known: known.ordered.spans.work(),
+        counts_memory=False,
+        is_cheap=True,
+    ),
+    # Per resource: the preemptive relaxation under index order.
+    BoundRule(
+        "one-machine",
+        "the work of {about}, whose ops become ready and must end at different times",
+        "less work on {about}, or a shorter way to it and from it",
+        lambda known: known.one_machine(known.ordered.heads, known.ordered.tails),
+        lambda known: known.ordered.spans.own(),
+        flow=lambda paths, _: max(resource_bounds(paths), default=0),
+        counts_memory=False,
+    ),
+    # The same for another resource that lies between ops of the device.
+    BoundRule(
+        "chain",
+        "the work of {about} between the first and the last op of another device",
+        "less work on {about}, or a shorter way from there to the other device",
+        device_span=lambda known: known.full.spans.through_others(),
+    ),
+    # The longest chain once a cap makes acquires wait for releases.
+    BoundRule(
+        "memory-cycle",
+        "memory: the longest chain in which ops wait until others have given theirs back",
+        "more memory, or shorter ops between taking memory and giving it back",
+        lambda known: known.full.longest(),
+        lambda known: known.full.spans.longest_path(),
+        needs_memory=True,
+    ),
+    # One-machine with those waits: before the first release only what fits can run.
+    BoundRule(
+        "first-return",
+        "the round trip from {about}: until its first backward only forwards that fit run there",
+        "more memory on {about}, or a shorter round trip through the later stages",
+        lambda known: known.with_returns(known.full.heads, 1),
+        lambda known: largest(
+            (known.full.spans.own(), known.full.spans.returns(known.implied.pools))
+        ),
+        needs_memory=True,
+    ),
+    # First-return with heads that also count the work which frees memory for each acquire.
+    BoundRule(
+        "memory-work",
+        "the memory of {about}: its forwards wait for the work that makes room for them",
+        "more memory on {about}, or less that a micro-batch holds there",
+        lambda known: known.with_returns(known.strong_heads, known.params.return_moments),
+        lambda known: known.full.spans.strongest(
+            known.implied.pools, known.memory_work.raise_heads
+        ),
+        needs_memory=True,
+    ),
+    BoundRule(
+        "joint-spans",
+        "the devices together: each begins late enough to end in time, so that others wait for it",
+        "shorter ways between devices, or more equal ones",
+        device_span=lambda known: known.full.spans.together(),
+    ),
+    BoundRule(
+        "passing",
+        "the way of one micro-batch past all others: each delays it, follows it or overtakes it",
+        "less work in all, or more equal micro-batches",
+        flow=lambda paths, params: passing(paths, params=params),
+    ),
+    BoundRule(
+        "memory-time",
+        "memory: every amount times the time that it is held fills the whole capacity",
+        "more memory, or less that a micro-batch holds",
+        flow=lambda paths, _: memory_time(paths),
+        needs_memory=True,
+    ),
+    BoundRule(
+        "drain",
+        "a busy device and the backwards that must follow it, one after the other",
+        "less work on these devices, or more equal micro-batches",
+        flow=drain,
+        costly=lambda paths, gap: larger_drains(
+            paths, gap.params, gap.clock.share(gap.params.drain_share)
+        ),
+    ),
+    BoundRule(
+        "two-resources",
+        "the first and the last device, with the few micro-batches that memory lets be on the way",
+        "more memory on these devices, less work there, or more equal micro-batches",
+        costly=lambda paths, gap: (
+            two_resources(
+                paths,
+                gap.upper,
+                lower=gap.lower,
+                clock=gap.clock.share(gap.params.pair_share),
+                max_placed=gap.params.placed_ops,
+            ),
+        ),
+    ),
+    BoundRule(
+        "exchange",
+        "the slowest replica, whichever micro-batches it runs: the mean work of all replicas, or "
+        "the heaviest micro-batches, which some replica must run",
+        "less work in all, or more equal micro-batches",
+        assignments=lambda flow, count, equal: exchange_bound(flow, count, equal=equal),
+    ),
+    # Found by `ppsolve.solver.cpsat.devices`, within a step of its own.
+    BoundRule(
+        "few-devices",
+        "the orders of a few devices together, where all others run any number of ops at once",
+        "less work on these devices, or more memory there",
+    ),
+)
+"""Every lower bound; of equal bounds the first one is reported."""
+
+RULES = {rule.name: rule for rule in BOUNDS}
+"""The rules by name."""
+
+
+def quick_bounds(known: Relaxations) -> Iterator[Bound]:
+    """Yield the bounds of a problem that take little time, one after the other.
+
+    Once the clock is over, only cheap rules are still begun. Bounds on the flow of unequal
+    micro-batches are left out where they are no larger than all before.
+    """
+    expect(_steps(known.problem, on_spans=known.is_on_spans))
+    best = 0
+    for rule in BOUNDS:
+        if (not rule.is_cheap and known.clock.is_over) or (find := rule.find(known)) is None:
+            continue
+        found = find()
+        is_on_flow = rule.makespan is None and rule.device_span is None
+        if found.value > best or not is_on_flow:
+            yield Bound(rule.name, *found)
+        best = max(best, found.value)
+
+
+def costly_bounds(known: Relaxations, lower: int, upper: int = NO_UPPER) -> Iterator[Bound]:
+    """Yield better bounds by costly rules, while the gap is open and the clock not over.
+
+    Parameters
+    ----------
+    known : Relaxations
+        The problem; each rule takes a share of the time that is left.
+    lower, upper : int
+        Best bound and best value that are known, in ticks.
+
+    Yields
+    ------
+    Bound
+        Each larger than all before.
+    """
+    if (paths := known.paths) is None:
+        return
+    for rule in BOUNDS:
+        if rule.costly is None or lower >= upper or known.clock.is_over:
+            continue
+        for value in rule.costly(paths, OpenGap(lower, upper, known.clock, known.params)):
+            if value > lower:
+                lower = value
+                yield Bound(rule.name, value)
+            if lower >= upper:
+                return
+
+
+def raise_bounds(known: Relaxations, lower: int = 0, upper: int = NO_UPPER) -> Iterator[Bound]:
+    """Yield better and better bounds of a problem, from cheap rules to costly ones.
+
+    Parameters
+    ----------
+    known : Relaxations
+        The problem, the clock and the limits of effort.
+    lower, upper : int
+        Best bound and best value that are known, in ticks; nothing is sought where they meet.
+
+    Yields
+    ------
+    Bound
+        Each larger than all before.
+
+    Raises
+    ------
+    MemoryInfeasible
+        No schedule keeps the capacity of a pool.
+    """
+    for found in quick_bounds(known):
+        if found.value > lower:
+            lower = found.value
+            yield found
+        if lower >= upper:
+            return
+    yield from costly_bounds(known, lower, upper)
+
+
+def lower_bounds(
+    implied: ImpliedOrder, clock: Clock | None = None, *, enough: float = math.inf
+) -> list[Bound]:
+    """Return the bounds of a problem that take little time, strongest first.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem with its implied order.
+    clock : Clock, optional
+        Once it is over, only cheap rules are still begun, and others keep what they have found.
+    enough : float
+        Ticks; no rule is begun once one has proved as much.
+
+    Returns
+    -------
+    list of Bound
+        All of them valid, however little time there was; ties keep the simpler rule first.
+
+    Raises
+    ------
+    MemoryInfeasible
+        No schedule keeps the capacity of a pool; not found out where simpler rules prove enough.
+    """
+    if enough == math.inf:
+        _ = implied.full
+    found: list[Bound] = []
+    for bound in quick_bounds(Relaxations(implied, clock)):
+        found.append(bound)
+        if bound.value >= enough:
+            break
+    return strongest_first(found)
+
+
+def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
+    """Return the bounds of a flow that take little time, strongest first.
+
+    Parameters
+    ----------
+    flow : Flow
+        Micro-batches that may pass in any order.
+    clock : Clock, optional
+        Once it is over, no further rule is begun; the first one always is.
+
+    Returns
+    -------
+    list of Bound
+        Valid for every schedule.
+    """
+    paths, found = Paths(flow), list[Bound]()
+    for rule in BOUNDS:
+        if rule.flow is not None and not (found and clock is not None and clock.is_over):
+            found.append(Bound(rule.name, rule.flow(paths, DEFAULT_PARAMS)))
+    return strongest_first(found)
+
+
+def assignment_bounds(flow: Flow, replicas: int, *, equal: bool) -> list[Bound]:
+    """Return the bounds on the slowest replica over all assignments, strongest first.
+
+    Parameters
+    ----------
+    flow : Flow
+        All micro-batches of the step; replicas are alike.
+    replicas : int
+        Number of replicas.
+    equal : bool
+        Every replica takes as many micro-batches; else any number, none included.
+
+    Returns
+    -------
+    list of Bound
+        In ticks.
+    """
+    return strongest_first(
+        Bound(rule.name, rule.assignments(flow, replicas, equal))
+        for rule in BOUNDS
+        if rule.assignments is not None
+    )
+
+
+def strongest_first(bounds: Iterable[Bound]) -> list[Bound]:
+    """Return bounds by value, the largest first; of equals the simpler rule."""
+    place = {rule.name: number for number, rule in enumerate(BOUNDS)}
+    return sorted(bounds, key=lambda bound: (-bound.value, place.get(bound.name, len(place))))
+
+
+def best_bound(bounds: Iterable[Bound]) -> Bound:
+    """Return the strongest bound, or the trivial bound 0 if there is none."""
+    return max(bounds, key=lambda bound: bound.value, default=Bound("trivial", 0))
+
+
+def bottleneck(problem: Problem, bounds: Sequence[Bound], best: Bound) -> Bottleneck | None:
+    """Return the rule and the resource of the strongest analytic bound, in words.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    bounds : sequence of Bound
+        Its bounds in ticks, strongest first; those of searches are passed over.
+    best : Bound
+        The best bound that is known, of these or of a search.
+
+    Returns
+    -------
+    Bottleneck or None
+        In the unit of results; None where no bound is above 0.
+    """
+    analytic = [bound for bound in bounds if bound.name in RULES]
+    strongest = next((bound for bound in analytic if bound.value > 0), None)
+    if strongest is None:
+        return None
+    rule, time, resource = RULES[strongest.name], problem.scale.time, strongest.resource
+    about = problem.resource_names[resource] if resource != FREE else None
+    why, lowered_by = (
+        text.format(about=about or "one device") for text in (rule.why, rule.lowered_by)
+    )
+    work, others = None, [one.value for one in analytic if not RULES[one.name].counts_memory]
+    if resource != FREE:
+        work = time(int(problem.duration[problem.ops_by_resource[resource]].sum()))
+    return Bottleneck(
+        rule=strongest.name,
+        about=about,
+        value=time(strongest.value),
+        work=work,
+        without_memory=time(max(others)) if rule.needs_memory and others else None,
+        raised_by=best.name if best.value > strongest.value else None,
+        why=why,
+        lowered_by=lowered_by,
+    )
+
+
+def _steps(problem: Problem, *, on_spans: bool) -> int:
+    """Return about how many edges the longest paths of all rules pass."""
+    edges = len(problem.before) + problem.num_ops
+    return 8 * edges * (max(1, len(problem.span_resources)) if on_spans else 1)
