@@ -191,7 +191,7 @@ class SolveOptions:
     ] = None
     params: Annotated[
         list[str] | None,
-        value("PATH=X", "Set a budget of the search; docs/solver.md lists them.", "--param"),
+        value("PATH=X", "Set a budget of the search; docs/budgets.md lists them.", "--param"),
     ] = None
 
     def keywords(self) -> dict[str, Any]:

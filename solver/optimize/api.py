@@ -84,7 +84,7 @@ def optimize(
         count too; now by default.
     params : SearchParams, mapping of str to float, or None
         Budgets of the steps, or those that differ, by path: ``{"exact.windows.growth": 1.5}``. They
-        are listed in ``docs/solver.md``.
+        are listed in ``docs/budgets.md``.
 
     Returns
     -------

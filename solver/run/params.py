@@ -41,7 +41,7 @@ class StepParams:
 
 @dataclass(frozen=True)
 class SearchParams:
-    """Budgets of all steps, by subject; `docs/solver.md` lists them."""
+    """Budgets of all steps, by subject; `docs/budgets.md` lists them."""
 
     steps: StepParams = StepParams()
     heuristics: HeuristicParams = HeuristicParams()

@@ -1,0 +1,115 @@
+"""Write the page of budgets from their fields: ``python docs/making/budgets.py``."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import tokenize
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ppsolve.solver.run.params import SearchParams
+
+PAGE = Path(__file__).resolve().parents[1] / "budgets.md"
+
+HEAD = """\
+# Budgets
+
+Numbers that decide how much time or effort a step of [a run](solver.md) gets. Each has a path.
+Shares are of the time that is left, deterministic time is in the units of CP-SAT. Set budgets from
+the command line or from Python:
+
+```sh
+I=instances/uniform/uniform-4x8-1p.json
+ppsolve optimize $I --param exact.windows.growth=1.5 --param steps.bounds_share=0.1
+```
+
+```python
+import ppsolve
+
+instance = ppsolve.load_instance("instances/uniform/uniform-4x8-1p.json")
+ppsolve.optimize(instance, params={"exact.windows.growth": 1.5})
+```
+
+A budget changes how soon an answer comes, and which one where the time runs out, never whether it
+is true. A comment that says "the same" goes on from the row above it. `docs/making/budgets.py`
+writes this page from the fields of `SearchParams` (`solver/run/params.py`) and the comments behind
+them.
+
+Values given for `heuristics.sweep` and `heuristics.orders` do not reach these two searches yet:
+they use the defaults below.
+"""
+
+
+def comments(of: type) -> dict[str, str]:
+    """Return the comment behind each field of a dataclass.
+
+    Parameters
+    ----------
+    of : type
+        A dataclass with one field a line.
+
+    Returns
+    -------
+    dict of str to str
+        By the name of the field; without the fields that have no comment.
+    """
+    source = inspect.getsource(of)
+    tokens = tokenize.generate_tokens(StringIO(source).readline)
+    said = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+    (body,) = ast.parse(source).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        node.target.id: said[node.lineno].removeprefix("#").strip()
+        for node in body.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.lineno in said
+    }
+
+
+def page() -> str:
+    """Return the page of all budgets, a table for each class."""
+    return "\n".join([HEAD, *tables(SearchParams(), "")])
+
+
+def tables(params: Any, prefix: str) -> Iterator[str]:
+    """Yield the lines of a table for each dataclass of budgets.
+
+    Parameters
+    ----------
+    params : dataclass
+        Numbers, and further dataclasses of them.
+    prefix : str
+        What each path begins with.
+
+    Yields
+    ------
+    str
+        Heading, first lines of the docstring, rows.
+    """
+    inner = [field for field in fields(params) if is_dataclass(getattr(params, field.name))]
+    own = [field for field in fields(params) if field not in inner]
+    if own:
+        said = comments(type(params))
+        yield f"## {prefix.rstrip('.')}\n"
+        yield f"{inspect.getdoc(params)}\n"
+        yield "| budget | default | what it is |"
+        yield "| --- | --- | --- |"
+        for field in own:
+            value = getattr(params, field.name)
+            yield f"| `{prefix}{field.name}` | {_number(value)} | {said[field.name]} |"
+        yield ""
+    for field in inner:
+        yield from tables(getattr(params, field.name), f"{prefix}{field.name}.")
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
