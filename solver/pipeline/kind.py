@@ -33,7 +33,7 @@ from ppsolve.solver.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
-from ppsolve.solver.pipeline.small_flow import NO_VALUE, STATES, search_states
+from ppsolve.solver.pipeline.small_flow import NO_VALUE, STATES, StateSearchParams, search_states
 from ppsolve.solver.pipeline.steady_state import STEADY_STATE
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
@@ -48,10 +48,6 @@ from ppsolve.solver.run.steps import (
 
 MANY_STEPS = 1_000_000
 """Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
-
-STATES_AT_ONCE = 48
-"""Ops up to which states are searched before orders: 2 devices and 8 micro-batches with split
-backwards. Those of larger flows are searched after, with the best makespan as a limit."""
 
 
 def exchanges(instance: PipelineInstance) -> bool:
@@ -158,13 +154,9 @@ class PipelineKind(Kind[PipelineInstance]):
 
 
 def has_tiny_flow(turn: Turn) -> bool:
-    """Apply to flows of so few ops that states are searched before orders."""
-    return turn.task.flow is not None and turn.task.size <= STATES_AT_ONCE
-
-
-def has_larger_flow(turn: Turn) -> bool:
-    """Apply to other flows, whose states are searched with the best makespan as a limit."""
-    return has_time_to_search(turn) and not has_tiny_flow(turn) and turn.task.flow is not None
+    """Apply to flows of so few ops that their states are searched before orders."""
+    flow, most = turn.task.flow, StateSearchParams().most_ops
+    return has_time_to_search(turn) and flow is not None and turn.task.size <= most
 
 
 def has_collectives(turn: Turn) -> bool:
@@ -204,7 +196,6 @@ def order_whole_ops(turn: Turn) -> None:
 
 
 TINY_FLOW = Step(STATES, has_tiny_flow, whole, search_states)
-LARGER_FLOW = Step(STATES, has_larger_flow, whole, search_states)
 WHOLE_OPS = Step("whole ops", has_collectives, whole, order_whole_ops, EXACT_SLACK)
 FLOW_BOUNDS = Step("flow bounds", has_flow_and_clock, whole, raise_flow_bounds)
 QUICK_ALIKE = replace(QUICK, applies=is_small_and_alike)
@@ -212,7 +203,6 @@ QUICK_ALIKE = replace(QUICK, applies=is_small_and_alike)
 PIPELINE_STEPS = inserted(
     replaced(STEPS, QUICK.name, TINY_FLOW, QUICK_ALIKE),
     WINDOWS.name,
-    LARGER_FLOW,
     WHOLE_OPS,
     FLOW_BOUNDS,
 )
