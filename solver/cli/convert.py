@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.documents.files import (
     read_json,
     read_text,
@@ -175,18 +175,14 @@ def convert_layout_command(
     text, source = _text(layout)
     check_writable(Path(output), *([times] if times else []), *([layout] if source else []))
 
-    try:
+    with errors_in(source):
         found = parse_layout(text, ranks, num_layers=layers, mtp_layers=mtp_layers)
-    except InputError as error:
-        raise error.located(source) if source else error from None
     if times is None:
         write_text(output, json.dumps(_split(found), indent=2) + "\n")
         return
     given = LayerTimes.parse(read_json(times), source_name(times))
-    try:
+    with errors_in(source_name(times)):
         write_text(output, instance_text(instance_of(found, given)))
-    except InputError as error:
-        raise error.located(source_name(times)) from None
 
 
 def _text(layout: str) -> tuple[str, str | None]:

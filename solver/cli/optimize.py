@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import InputError, PpsolveError, errors_about
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bench.collect import collect
@@ -143,10 +143,8 @@ def _on_placements(
     file: Path, instance: Instance, placements: str, options: opt.SolveOptions
 ) -> tuple[list[NamedInstance], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
-    try:
+    with errors_about("--placements"):
         layouts = [NamedPlacement.read(text) for text in placements.split(",")]
-    except InputError as error:
-        raise InputError(error.message, field="--placements") from None
     with about_file(instance, file):
         made = placements_of(instance, layouts)
     share = replace(options, time_limit=options.time_limit / len(made))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer import Option
 
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.solver.cli.guard import VERBOSE_KEY
 
 
@@ -249,30 +250,24 @@ def split_names(names: str | None) -> list[str] | None:
     """Return the names in ``a,b``; raises InputError for an unknown name, or none at all."""
     if names is None:
         return None
-    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.optimize.registry import find_heuristic
 
     wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not wanted:
         raise InputError("expected at least one name", field="--heuristics")
-    try:
+    with errors_about("--heuristics"):
         return [find_heuristic(name).name for name in wanted]
-    except InputError as error:
-        raise error.about("--heuristics") from None
 
 
 def own_specs(specs: Iterable[str]) -> list[str]:
     """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
-    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.heuristics.loading import EXPECTED, is_spec
     from ppsolve.solver.optimize.registry import find_heuristic
 
     found = []
     for spec in specs:
-        try:
+        with errors_about("--heuristic"):
             if not is_spec(spec):
                 raise InputError(f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names')
             found.append(find_heuristic(spec).name)
-        except InputError as error:
-            raise error.about("--heuristic") from None
     return found

@@ -15,7 +15,7 @@ from typer import Option
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
@@ -124,10 +124,8 @@ def _with_carried(given: Given) -> Given:
 def _write_pictures(wanted: WantedPictures, given: Given, how: _ShownPart) -> None:
     result = given.owner if isinstance(given.owner, Result) else None
     source = given.source or given.instance_source
-    try:
+    with errors_in(source):
         wanted.write(drawer(wanted, given.curve, result, lambda: _drawn(given, how)))
-    except InputError as error:
-        raise error.located(source) from None
 
 
 def _view(given: Given, how: _ShownPart) -> RenderableType:
@@ -135,10 +133,8 @@ def _view(given: Given, how: _ShownPart) -> RenderableType:
         return curve_report(given.curve)
     drawn = _drawn(given, how)
     if drawn is not None:
-        try:
+        with errors_in(given.source or given.instance_source):
             return drawn.view
-        except InputError as error:
-            raise error.located(given.source or given.instance_source) from None
     assert given.instance is not None
     with about_file(given.instance, given.instance_source):
         problem = kind_of(given.instance).lower(given.instance, exact=how.exact)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.curve import Curve
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli.inputs import validated, warn_of_units
@@ -82,10 +82,8 @@ def _whole(data: Any, source: str) -> Given | None:
         refuse_huge_numbers(data, source)
         return Given(curve=validated(Curve, data, source), source=source)
     if kind == "plan-result":
-        try:
+        with errors_in(source):
             result, instance, _, _ = winner_in(data)
-        except InputError as error:
-            raise error.located(source) from None
         return Given(instance, source, result, source)
     return None
 

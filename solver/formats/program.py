@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import CARRIED
 from ppsolve.solver.pipeline import grammar
@@ -163,10 +163,8 @@ def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
     proposal, violations = simulated(rows, instance)
     _refuse(violations)
     document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
-    try:
+    with errors_about("orders"):
         return _ends_of(rows, *_timed(document["ops"]))
-    except InputError as error:
-        raise InputError(error.message, field="orders") from None
 
 
 def winner_in(

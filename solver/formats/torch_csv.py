@@ -15,7 +15,7 @@ from typing import Any
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import InputError, errors_about, errors_in
 from ppsolve.models.documents.files import read_json, read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import replica_of
@@ -90,10 +90,8 @@ def read_csv(path: str | Path) -> Rows:
 def _row(cells: list[str], rank: int) -> list[Step]:
     row = []
     for column, cell in enumerate(cells, 1):
-        try:
+        with errors_about(f"row {rank}, column {column}"):
             row += [parse_step(cell)] if cell.strip() else []
-        except InputError as error:
-            raise InputError(error.message, field=f"row {rank}, column {column}") from None
     if not row:
         raise InputError("expected the actions of a rank, the row is empty", field=f"row {rank}")
     return row
