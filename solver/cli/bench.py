@@ -18,13 +18,12 @@ from ppsolve.models.bench.file import BenchFile, Records, merged, read_records, 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import destination
 from ppsolve.models.documents.printable import plain_json
-from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.bench.item import BenchItem, code_of
 from ppsolve.solver.bench.many import set_up
 from ppsolve.solver.bench.pool import Engine, Limits
 from ppsolve.solver.bench.report.comparison import Judgement
 from ppsolve.solver.bench.report.report import Report, bench_report
-from ppsolve.solver.bench.suite import Shard, Suite, distinct
+from ppsolve.solver.bench.suite import Shard, Suite, collect, distinct
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say

@@ -26,9 +26,12 @@ from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.formats.layers import MegatronLayout, parse_layout
 from ppsolve.solver.formats.megatron import LayerTimes, instance_of
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
-from ppsolve.solver.formats.pipefisher.files import timeline_files
-from ppsolve.solver.formats.pipefisher.schedule import schedule_labels, schedule_pickle
-from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher
+from ppsolve.solver.formats.pipefisher import (
+    convert_pipefisher,
+    schedule_labels,
+    schedule_pickle,
+    timeline_files,
+)
 from ppsolve.solver.formats.torch_csv import convert_torch_csv
 from ppsolve.solver.formats.visualizer import convert_visualizer
 

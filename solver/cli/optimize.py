@@ -16,7 +16,7 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.documents.errors import InputError, PpsolveError, errors_about
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.collect import collect
+from ppsolve.solver.bench.suite import collect
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units

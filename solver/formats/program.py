@@ -18,8 +18,7 @@ from ppsolve.solver.pipeline import grammar
 from ppsolve.solver.pipeline.grammar import Action, ComputeStep, actions_of
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
-from ppsolve.solver.pipeline.programs.rules import broken_rules
-from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
+from ppsolve.solver.pipeline.programs.rules import broken_rules, shape_of, simulated
 from ppsolve.solver.pipeline.published import has_unequal_microbatches
 
 Rows = tuple[tuple[ComputeStep, ...], ...]

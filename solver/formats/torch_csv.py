@@ -23,8 +23,13 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
 from ppsolve.solver.pipeline.programs.communications import with_communications
-from ppsolve.solver.pipeline.programs.rules import broken_exchanges, broken_rules
-from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulated_entry
+from ppsolve.solver.pipeline.programs.rules import (
+    broken_exchanges,
+    broken_rules,
+    shape_of,
+    simulated,
+    simulated_entry,
+)
 from ppsolve.solver.run.entries import relative_gap
 from ppsolve.solver.structure.implied import ImpliedOrder
 

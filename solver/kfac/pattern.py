@@ -27,8 +27,8 @@ from ppsolve.models.kfac.pattern import (
     PinnedOp,
     RefreshPattern,
     Work,
+    measured_pattern,
 )
-from ppsolve.models.kfac.timelines import measured_pattern
 from ppsolve.models.pipeline.lowering import OPTIMIZER_KIND
 from ppsolve.solver.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
 

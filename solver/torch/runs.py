@@ -12,7 +12,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.table import NANOSECONDS, Trace
 from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
-from ppsolve.solver.pipeline.programs.timing import simulated_entry
+from ppsolve.solver.pipeline.programs.rules import simulated_entry
 from ppsolve.solver.traces.clocks import recorded_span
 from ppsolve.solver.traces.fits import fit
 from ppsolve.solver.traces.replay import Recorded, median_instance, pipeline_of
