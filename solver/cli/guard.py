@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
@@ -151,6 +151,19 @@ def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
         if error.source != instance.name:
             raise
         raise InputError(error.message, source=source_name(path), field=error.field) from None
+
+
+@contextmanager
+def about_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Name options in errors about fields, by the library's names of them."""
+    try:
+        yield
+    except InputError as error:
+        field = error.field or ""
+        name, bracket, rest = field.rpartition(".")[2].partition("[")
+        option = f"{options[name]}{bracket}{rest}" if name in options else error.field
+        option = options.get(field, option)
+        raise (error if option is None else error.about(option)) from None
 
 
 OUT_OF_MEMORY = "out of memory: allow more of it, or give fewer --workers or a smaller instance"

@@ -57,7 +57,7 @@ class NamedInstance:
 Solved = tuple[NamedInstance, Result]
 
 
-@opt.with_solve_options
+@opt.with_option_groups
 def optimize_command(
     file: opt.InstanceFile,
     options: opt.SolveOptions,
@@ -114,7 +114,7 @@ def optimize_command(
     raise typer.Exit(exit_code(result, fail_on_gap))
 
 
-@opt.with_solve_options
+@opt.with_option_groups
 def compare_command(
     files: Annotated[
         list[str], argument("FILE...", "Instances: files, quoted globs, directories; - is stdin.")
