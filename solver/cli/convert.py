@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from ppsolve.models.documents.files import (
     write_text,
 )
 from ppsolve.models.documents.text import instance_text
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline
@@ -48,12 +50,7 @@ def convert_visualizer_command(
     The config is that of the pipeline-parallelism visualizer. Warnings about lists that were
     continued or cut go to stderr.
     """
-    check_writable(Path(output), config)
-
-    instance, warnings = convert_visualizer(config)
-    for warning in warnings:
-        say(f"warning: {warning}")
-    write_text(output, instance_text(instance))
+    _convert(convert_visualizer, config, output)
 
 
 @group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")
@@ -122,12 +119,7 @@ def convert_overlap_graph_command(
     The graph lists its nodes in program order: {"name", "unit", "nodes": [{"name", "kind",
     "duration", "deps"}, ...]}. Warnings about fields that are not used go to stderr.
     """
-    check_writable(Path(output), graph)
-
-    instance, warnings = convert_overlap_graph(graph)
-    for warning in warnings:
-        say(f"warning: {warning}")
-    write_text(output, instance_text(instance))
+    _convert(convert_overlap_graph, graph, output)
 
 
 @group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")
@@ -186,6 +178,14 @@ def convert_layout_command(
     given = LayerTimes.parse(read_json(times), source_name(times))
     with errors_in(source_name(times)):
         write_text(output, instance_text(instance_of(found, given)))
+
+
+def _convert(read: Callable[[str], tuple[Instance, list[str]]], path: str, output: str) -> None:
+    check_writable(Path(output), path)
+    instance, warnings = read(path)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    write_text(output, instance_text(instance))
 
 
 def _text(layout: str) -> tuple[str, str | None]:

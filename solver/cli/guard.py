@@ -115,7 +115,8 @@ def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
         say("interrupted")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:
-        if _belongs_to_typer(error) or _is_about_stream(error):
+        is_of_typer = isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "show")
+        if is_of_typer or _is_about_stream(error):
             raise
         if is_interrupt(error):
             say("interrupted")
@@ -194,11 +195,6 @@ def _is_about_stream(error: Exception) -> bool:
     if isinstance(error, BrokenPipeError):
         return True
     return isinstance(error, OSError) and not error.filename and error.errno in STREAM_FAILURES
-
-
-def _belongs_to_typer(error: Exception) -> bool:
-    control = (typer.Exit, typer.Abort)
-    return isinstance(error, control) or hasattr(error, "show")
 
 
 def _report_internal(error: Exception, *, with_traceback: bool) -> None:
