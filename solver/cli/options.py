@@ -225,7 +225,9 @@ class SolveOptions:
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command every field of its dataclass parameters as an option, behind its own."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type[Any]] = {n: hint for n, hint in hints.items() if is_dataclass(hint)}
+    groups = {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
+    }
     taken = signature(command).parameters.items()
     defaults = {name: one.default for name, one in taken if name not in groups}
     for group in groups.values():
