@@ -14,7 +14,7 @@ from typing import Any
 from shipped import ROOT, run_writer
 
 from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher
+from ppsolve.solver.formats.pipefisher import convert_pipefisher
 
 TIMELINES = ROOT / "tests" / "data" / "pipefisher"
 

@@ -12,15 +12,18 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
 from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.runs import (
+from ppsolve.solver.torch.runtime import (
     Compared,
+    build_schedule,
     compare_in_turn,
     compare_run,
+    feeding_order,
     measured_again,
     predictions_of,
+    record_steps,
+    steps_of,
     timed_again,
 )
-from ppsolve.solver.torch.runtime import build_schedule, feeding_order, record_steps, steps_of
 
 __all__ = [
     "Compared",

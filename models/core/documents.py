@@ -18,7 +18,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 
 TOLERANCE = Fraction(1, 10**9)
@@ -63,15 +63,13 @@ def parse_given(
     """
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")
-    try:
+    with errors_in(source):
         document, path = _find_schedule(data)
         rows = _OpRows(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
         _refuse_other_units(data, problem.scale)
         missing = rows.missing()
         schedule = None if missing else Schedule(problem, rows.starts())
         claims = list(_claims(data, problem, schedule))
-    except InputError as error:
-        raise (error.located(source) if source else error) from None
     wrong = [*rows.ill_timed(), *rows.labels.wrong]
     if missing:
         return None, [*missing, *rows.negative(), *wrong, *claims]

@@ -53,12 +53,21 @@ class InputError(PpsolveError):
 
 
 @contextmanager
-def errors_in(source: str) -> Iterator[None]:
-    """Name `source` in every `InputError` of a block that names no file."""
+def errors_in(source: str | None) -> Iterator[None]:
+    """Name `source`, if there is one, in every `InputError` of a block that names no file."""
     try:
         yield
     except InputError as error:
-        raise error.located(source) from None
+        raise (error.located(source) if source else error) from None
+
+
+@contextmanager
+def errors_about(field: str) -> Iterator[None]:
+    """Name `field` in every `InputError` of a block."""
+    try:
+        yield
+    except InputError as error:
+        raise error.about(field) from None
 
 
 class NotApplicableError(PpsolveError):

@@ -125,15 +125,11 @@ def _as_text(data: bytes, source: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        if _looks_pickled(data):
+        # A pickle of a binary protocol begins with PROTO, then 2 to 5.
+        if data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5"):
             raise InputError(PICKLED, source=source) from None
         raise InputError(f"expected UTF-8 text, byte {error.start} is not", source=source) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _looks_pickled(data: bytes) -> bool:
-    """Return True for the beginning of a pickle of a binary protocol: PROTO, then 2 to 5."""
-    return data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
 def _standard_input(source: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from ppsolve.models.core.arrays import Floats, as_number
 from ppsolve.models.core.result import Reported
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
 from ppsolve.models.goodput.params import Fit, GradParams, Observations, PerfParams
 
@@ -40,11 +40,9 @@ def load_observations(path: str | Path) -> Observations:
     source = source_name(path)
     text = read_text(path)
     is_csv = Path(path).suffix.lower() == ".csv"
-    try:
+    with errors_in(source):
         columns = _from_csv(text) if is_csv else _from_json(parse_json(text, source))
         return Observations(**columns)
-    except InputError as error:
-        raise error.located(source) from None
 
 
 def _from_json(data: Any) -> dict[str, Any]:

@@ -334,15 +334,12 @@ class LoweredCycle:
             inversions = self._add_inversions(module, factor)
             self.builder.add_precedences(gate[:, None], inversions)
             if self.instance.max_age is not None:
+                place = self.modules_of[module.stage].index(module)
                 users = [
-                    self._preconditions_of(module, device)[self.instance.max_age]
+                    self.preconditions[module.stage, device][self.instance.max_age, place]
                     for device in self.holders[module.stage]
                 ]
                 self.builder.add_precedences(inversions, users)
-
-    def _preconditions_of(self, module: KfacModule, device: int) -> IntArray:
-        place = [other.name for other in self.modules_of[module.stage]].index(module.name)
-        return self.preconditions[module.stage, device][:, place]
 
     def _add_sync(self, module: KfacModule, factor: str, gate: IntArray) -> IntArray:
         devices = self._sync_devices(module)
@@ -383,38 +380,19 @@ class LoweredCycle:
 
     def _pool(self, device: int, pool: Pool) -> Pool:
         # Saved inputs and errors come on top of the pipeline in iteration 0.
-        first, later = self.op_of[0], self.op_of[1:]
-        taken, given = pool.acquire_amount.tolist(), pool.release_amount.tolist()
-        acquired = {
-            op: pool.amounts[amount]
-            for op, amount in zip(first[pool.acquire_op].tolist(), taken, strict=True)
-        }
-        released = [
-            (op, pool.amounts[amount])
-            for op, amount in zip(first[pool.release_op].tolist(), given, strict=True)
-        ]
+        taken = [pool.amounts[amount] for amount in pool.acquire_amount.tolist()]
+        given = [pool.amounts[amount] for amount in pool.release_amount.tolist()]
+        first, *later = self.op_of
+        acquired = dict(zip(first[pool.acquire_op].tolist(), taken, strict=True))
+        released = list(zip(first[pool.release_op].tolist(), given, strict=True))
         for saving, freeing, amount in self._saved(device):
             acquired[saving] = acquired.get(saving, Fraction(0)) + amount
             released.append((freeing, amount))
-        distinct = dict.fromkeys(
-            [*pool.amounts, *acquired.values(), *(part for _, part in released)]
-        )
-        index = {amount: place for place, amount in enumerate(distinct)}
-        return Pool(
-            name=pool.name,
-            capacity=pool.capacity,
-            initial=pool.initial,
-            amounts=tuple(distinct),
-            acquire_op=_joined(acquired, later[:, pool.acquire_op]),
-            acquire_amount=_joined(
-                [index[amount] for amount in acquired.values()],
-                np.tile(pool.acquire_amount, len(later)),
-            ),
-            release_op=_joined([op for op, _ in released], later[:, pool.release_op]),
-            release_amount=_joined(
-                [index[amount] for _, amount in released], np.tile(pool.release_amount, len(later))
-            ),
-        )
+        acquires = [*acquired.items()]
+        for row in later:
+            acquires += zip(row[pool.acquire_op].tolist(), taken, strict=True)
+            released += zip(row[pool.release_op].tolist(), given, strict=True)
+        return Pool.of(pool.name, pool.capacity, acquires, released, pool.initial)
 
     def _saved(self, device: int) -> Iterator[tuple[int, int, Fraction]]:
         # Inputs first: they are held longest.
@@ -434,7 +412,3 @@ def _resource_table(problem: Problem) -> IntArray:
     inside = np.arange(table.shape[1]) < count[:, None]
     table[inside] = problem.resource_idx
     return table
-
-
-def _joined(first: Iterable[int], later: IntArray) -> IntArray:
-    return np.concatenate([np.array(list(first), dtype=np.int64), later.ravel()])

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation, localcontext
 from fractions import Fraction
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ppsolve.models.documents.base import (
     MAX_NUMBER,
@@ -255,23 +255,23 @@ SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
 DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
 
 
-def check_backward(whole: object, of_input: object, of_weight: object) -> None:
-    """Refuse times of a backward given neither as a whole nor in both parts, or as both.
+class HasBackward(StrictModel):
+    """A model with a field for the whole backward, and one for each of its two parts."""
 
-    Parameters
-    ----------
-    whole, of_input, of_weight : object
-        None where they are not given.
+    @model_validator(mode="after")
+    def _one_backward(self) -> Self:
+        fields = ("backward", "backward_input", "backward_weight")
+        given = [getattr(self, field) is not None for field in fields]
+        if given not in ([True, False, False], [False, True, True]):
+            raise ValueError(
+                'expected either "backward", or both "backward_input" and "backward_weight"'
+            )
+        return self
 
-    Raises
-    ------
-    ValueError
-    """
-    split = (of_input is not None, of_weight is not None)
-    if (whole is not None) + all(split) != 1 or any(split) != all(split):
-        raise ValueError(
-            'expected either "backward", or both "backward_input" and "backward_weight"'
-        )
+    @property
+    def is_split(self) -> bool:
+        """True if input- and weight-gradient backwards are apart (zero-bubble papers)."""
+        return getattr(self, "backward", None) is None
 
 
 def entry_at(entry: Any, *indices: int) -> Fraction:

@@ -15,13 +15,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.entries import (
     DeviceMatrix,
+    HasBackward,
     Lengths,
     PerBoundaryAndMicrobatch,
     PerDevice,
     PerStage,
     PerStageAndMicrobatch,
     SegmentsPerStage,
-    check_backward,
     check_length,
     entry_at,
     has_costs,
@@ -68,7 +68,7 @@ Placement = Annotated[
 ]
 
 
-class Times(StrictModel):
+class Times(HasBackward):
     """Op durations per stage; an entry may be a list with one duration per micro-batch.
 
     An entry, or the item of a stage, may also be a cost over the lengths of the pipeline. Either
@@ -79,16 +79,6 @@ class Times(StrictModel):
     backward: PerStageAndMicrobatch | None = None
     backward_input: PerStageAndMicrobatch | None = None
     backward_weight: PerStageAndMicrobatch | None = None
-
-    @model_validator(mode="after")
-    def _one_backward(self) -> Self:
-        check_backward(self.backward, self.backward_input, self.backward_weight)
-        return self
-
-    @property
-    def is_split(self) -> bool:
-        """True if input- and weight-gradient backwards are separate ops (zero-bubble papers)."""
-        return self.backward is None
 
     def by_kind(self) -> dict[str, Any]:
         """Return the duration entry of each op kind, in the order F, B or F, I, W."""

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_decimal, describe, error_at
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.entries import check_backward
+from ppsolve.models.pipeline.entries import HasBackward
 
 MAX_LAYERS = 2_000
 """More layers are refused: the exact split looks at all pairs of them. It bounds time only."""
@@ -72,7 +72,7 @@ BySize = Annotated[
 NOTHING = Affine()
 
 
-class LayerProfile(StrictModel):
+class LayerProfile(HasBackward):
     """One layer, or `count` equal layers in a row.
 
     Parameters
@@ -103,16 +103,6 @@ class LayerProfile(StrictModel):
     output_bytes: BySize = NOTHING
     parameter_bytes: Number = Field(default=0, validate_default=True)
     state_bytes: Number | None = None
-
-    @model_validator(mode="after")
-    def _one_backward(self) -> Self:
-        check_backward(self.backward, self.backward_input, self.backward_weight)
-        return self
-
-    @property
-    def is_split(self) -> bool:
-        """Whether input- and weight-gradient backwards are profiled apart."""
-        return self.backward is None
 
     def by_size(self) -> dict[str, Any]:
         """Return every amount that depends on the micro-batch size, by field."""

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,13 +19,12 @@ from ppsolve.models.bench.file import BenchFile, Records, merged, read_records, 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import destination
 from ppsolve.models.documents.printable import plain_json
-from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.bench.item import BenchItem, code_of
 from ppsolve.solver.bench.many import set_up
 from ppsolve.solver.bench.pool import Engine, Limits
 from ppsolve.solver.bench.report.comparison import Judgement
 from ppsolve.solver.bench.report.report import Report, bench_report
-from ppsolve.solver.bench.suite import Shard, Suite, distinct
+from ppsolve.solver.bench.suite import Shard, Suite, collect, distinct
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
@@ -66,9 +66,60 @@ group = typer.Typer(
 )
 
 
+@dataclass(frozen=True)
+class ItemOptions:
+    """Which items are solved, besides files of instances."""
+
+    recipe: Annotated[
+        list[str] | None,
+        value(
+            "TEXT", "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
+        ),
+    ] = None
+    recipe_file: Annotated[list[str] | None, value("FILE", "A recipe in each line.")] = None
+    count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1
+    shard: Annotated[str | None, value("I/N", "Only this part, divided by key.")] = None
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where items are solved, and what each may take."""
+
+    processes: Annotated[int, value("N", "Items side by side.", min=1)] = 1
+    memory_limit: Annotated[
+        float | None, value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01)
+    ] = None
+    hard_limit: Annotated[
+        float | None,
+        value("S", "Seconds after which an item is killed [1.05 x time limit + 10].", min=0.01),
+    ] = None
+    retry_failed: Annotated[
+        bool, flag("Run items again that crashed or exceeded a limit.", "--retry-failed")
+    ] = False
+    engine: Annotated[EngineName, Option(help="Where items are solved.")] = EngineName.LOCAL
+    scheduler: Annotated[
+        str | None,
+        value("ADDRESS", "Address of a dask scheduler, or its file [a cluster of this machine]."),
+    ] = None
+
+    def set_up(self, options: opt.SolveOptions) -> tuple[Engine, dict[str, Any], Limits]:
+        """Return the engine, the options of every item, and its limits."""
+        chosen: str | Engine = self.engine
+        if self.engine is EngineName.DASK:
+            from ppsolve.solver.bench.cluster import DaskEngine
+
+            chosen = DaskEngine(self.scheduler, processes=self.processes)
+        elif self.scheduler is not None:
+            raise InputError("expected --engine dask with it", field="--scheduler")
+        keywords = options.keywords()
+        return set_up(chosen, keywords, self.processes, self.hard_limit, self.memory_limit)
+
+
 @group.command("run", short_help="Solve instances; `bench PATHS` is short for it.")
-@opt.with_solve_options
+@opt.with_option_groups
 def bench_run_command(
+    items: ItemOptions,
+    engine: EngineOptions,
     options: opt.SolveOptions,
     output: Annotated[
         Path,
@@ -87,31 +138,6 @@ def bench_run_command(
             show_default=False,
         ),
     ] = None,
-    recipe: Annotated[
-        list[str] | None,
-        value(
-            "TEXT", "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
-        ),
-    ] = None,
-    recipe_file: Annotated[list[str] | None, value("FILE", "A recipe in each line.")] = None,
-    count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1,
-    shard: Annotated[str | None, value("I/N", "Only this part, divided by key.")] = None,
-    processes: Annotated[int, value("N", "Items side by side.", min=1)] = 1,
-    memory_limit: Annotated[
-        float | None, value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01)
-    ] = None,
-    hard_limit: Annotated[
-        float | None,
-        value("S", "Seconds after which an item is killed [1.05 x time limit + 10].", min=0.01),
-    ] = None,
-    retry_failed: Annotated[
-        bool, flag("Run items again that crashed or exceeded a limit.", "--retry-failed")
-    ] = False,
-    engine: Annotated[EngineName, Option(help="Where items are solved.")] = EngineName.LOCAL,
-    scheduler: Annotated[
-        str | None,
-        value("ADDRESS", "Address of a dask scheduler, or its file [a cluster of this machine]."),
-    ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -122,28 +148,18 @@ def bench_run_command(
     --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
     failed (their lines say how), 2 wrong input, 130 interrupted.
     """
-    if engine is EngineName.DASK:
-        from ppsolve.solver.bench.cluster import DaskEngine
-
-        chosen: str | Engine = DaskEngine(scheduler, processes=processes)
-    elif scheduler is not None:
-        raise InputError("expected --engine dask with it", field="--scheduler")
-    else:
-        chosen = engine
-    where, keywords, limits = set_up(
-        chosen, options.keywords(), processes, hard_limit, memory_limit
-    )
-    part = Shard() if shard is None else Shard.parse(shard)
-    check_writable(output, *(path for path in paths or []))
-    sources = _items(paths or [], recipe or [], recipe_file or [], count, keywords)
-    items, doubles = distinct(sources)
+    where, keywords, limits = engine.set_up(options)
+    part = Shard() if items.shard is None else Shard.parse(items.shard)
+    check_writable(output, *(paths or ()))
+    chosen, doubles = distinct(_items(items, paths or [], keywords))
     _tell_doubles(doubles)
-    if not items:
+    if not chosen:
         raise InputError("expected instances: files, directories, or --recipe", field="PATHS")
     with BenchFile(output) as file:
         if file.torn:
             say(f"note: {output}: the last line was not written whole; it is run again")
-        suite = Suite([i for i in items if part.has(i)], file, retry_failed=retry_failed)
+        wanted = [item for item in chosen if part.has(item)]
+        suite = Suite(wanted, file, retry_failed=engine.retry_failed)
         _tell_others(suite, output)
         code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)
@@ -171,17 +187,12 @@ def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: 
     return ExitCode.INTERNAL if failed else ExitCode.FOUND
 
 
-def _items(
-    paths: list[str],
-    recipes: list[str],
-    recipe_files: list[str],
-    count: int,
-    keywords: dict[str, Any],
-) -> Iterator[BenchItem]:
+def _items(options: ItemOptions, paths: list[str], keywords: dict[str, Any]) -> Iterator[BenchItem]:
     code = code_of(keywords)
     for source in collect(paths, say):
         yield BenchItem(source.instance, source.family, source.path, keywords, code)
-    for name, instance in instances_of(recipes, recipe_files, count):
+    drawn = instances_of(options.recipe or [], options.recipe_file or [], options.count)
+    for name, instance in drawn:
         yield BenchItem(instance, name, None, keywords, code)
 
 
@@ -277,7 +288,7 @@ def bench_report_command(
     _print(found, markdown=markdown, as_json=as_json, verbose=verbose)
     if found.contradictions:
         raise typer.Exit(ExitCode.CHECK_FAILED)
-    if found.has_regressed:
+    if found.comparison is not None and found.comparison.regressions:
         raise typer.Exit(ExitCode.REGRESSED)
 
 

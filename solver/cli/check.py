@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
@@ -86,13 +86,10 @@ def _check_files(
         instance = instance_in(data, source)
     else:
         instance, data = load_instance(instance_file), read_json(result_file)
-    with about_file(instance, instance_file):
-        try:
-            is_bound_alone = proves_bound and _has_no_schedule(data, source)
-            violations = [] if is_bound_alone else api.check(instance, data, exact=exact)
-            bound = check_bound(instance, data, exact=exact) if proves_bound else None
-        except InputError as error:
-            raise error.located(source) from None
+    with about_file(instance, instance_file), errors_in(source):
+        is_bound_alone = proves_bound and _has_no_schedule(data, source)
+        violations = [] if is_bound_alone else api.check(instance, data, exact=exact)
+        bound = check_bound(instance, data, exact=exact) if proves_bound else None
     if bound is not None and bound.proved_by is None:
         violations.append(Violation("bound", _refuted(bound), ()))
     return violations, bound

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.documents.files import (
     read_json,
     read_text,
@@ -17,6 +18,7 @@ from ppsolve.models.documents.files import (
     write_text,
 )
 from ppsolve.models.documents.text import instance_text
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline
@@ -26,9 +28,12 @@ from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.formats.layers import MegatronLayout, parse_layout
 from ppsolve.solver.formats.megatron import LayerTimes, instance_of
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
-from ppsolve.solver.formats.pipefisher.files import timeline_files
-from ppsolve.solver.formats.pipefisher.schedule import schedule_labels, schedule_pickle
-from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher
+from ppsolve.solver.formats.pipefisher import (
+    convert_pipefisher,
+    schedule_labels,
+    schedule_pickle,
+    timeline_files,
+)
 from ppsolve.solver.formats.torch_csv import convert_torch_csv
 from ppsolve.solver.formats.visualizer import convert_visualizer
 
@@ -45,12 +50,7 @@ def convert_visualizer_command(
     The config is that of the pipeline-parallelism visualizer. Warnings about lists that were
     continued or cut go to stderr.
     """
-    check_writable(Path(output), config)
-
-    instance, warnings = convert_visualizer(config)
-    for warning in warnings:
-        say(f"warning: {warning}")
-    write_text(output, instance_text(instance))
+    _convert(convert_visualizer, config, output)
 
 
 @group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")
@@ -119,12 +119,7 @@ def convert_overlap_graph_command(
     The graph lists its nodes in program order: {"name", "unit", "nodes": [{"name", "kind",
     "duration", "deps"}, ...]}. Warnings about fields that are not used go to stderr.
     """
-    check_writable(Path(output), graph)
-
-    instance, warnings = convert_overlap_graph(graph)
-    for warning in warnings:
-        say(f"warning: {warning}")
-    write_text(output, instance_text(instance))
+    _convert(convert_overlap_graph, graph, output)
 
 
 @group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")
@@ -175,18 +170,22 @@ def convert_layout_command(
     text, source = _text(layout)
     check_writable(Path(output), *([times] if times else []), *([layout] if source else []))
 
-    try:
+    with errors_in(source):
         found = parse_layout(text, ranks, num_layers=layers, mtp_layers=mtp_layers)
-    except InputError as error:
-        raise error.located(source) if source else error from None
     if times is None:
         write_text(output, json.dumps(_split(found), indent=2) + "\n")
         return
     given = LayerTimes.parse(read_json(times), source_name(times))
-    try:
+    with errors_in(source_name(times)):
         write_text(output, instance_text(instance_of(found, given)))
-    except InputError as error:
-        raise error.located(source_name(times)) from None
+
+
+def _convert(read: Callable[[str], tuple[Instance, list[str]]], path: str, output: str) -> None:
+    check_writable(Path(output), path)
+    instance, warnings = read(path)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    write_text(output, instance_text(instance))
 
 
 def _text(layout: str) -> tuple[str, str | None]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ppsolve.models.curve import Curve, Over
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
@@ -131,21 +131,17 @@ def values_of(text: str, field: str) -> list[Decimal | Multiple]:
 
 def _value(text: str, field: str) -> Decimal | Multiple:
     word = text.strip().lower()
-    try:
+    with errors_about(field):
         if word.endswith("p"):
             return Multiple(parse_number(word[:-1] or "1"))
         return parse_number(word)
-    except InputError as error:
-        raise InputError(error.message, field=field) from None
 
 
 def _known(output: Path) -> Curve | None:
     if str(output) == "-" or not output.exists():
         return None
-    try:
+    with errors_about("--output"):
         data = read_json(output)
-    except InputError as error:
-        raise error.about("--output") from None
     if not isinstance(data, dict) or data.get("kind") != "curve":
         raise InputError(
             "this is no curve and would be replaced, give another file",

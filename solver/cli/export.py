@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,13 +18,57 @@ from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.formats.layers import counts_of, parse_counts
 from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
-from ppsolve.solver.formats.program import RuntimeProgram, in_data_order, read_program
-from ppsolve.solver.formats.targets import NOT_TESTED, chosen
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, in_data_order, read_program
+from ppsolve.solver.formats.targets import NOT_TESTED, Target, chosen
 from ppsolve.solver.formats.torch_csv import DATA_ORDER
 from ppsolve.solver.optimize.kinds import load_instance
 
 
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """What only files of runtimes have."""
+
+    format: Annotated[str | None, value("NAME", "torch: compute_only or compute_comms.")] = None
+    replica: Annotated[int | None, value("R", "Take this replica of several, from 0.", min=0)] = (
+        None
+    )
+    data_order: Annotated[
+        Path | None,
+        value(
+            "FILE",
+            "Renumber micro-batches where needed; write which one stands at each index (JSON).",
+        ),
+    ] = None
+    layers: Annotated[str | None, value("N,N,...", "Layers of each stage; a plan has its own.")] = (
+        None
+    )
+    model: Annotated[
+        str | None,
+        value("LAYERS", "What these layers are, such as Et*10L; decoder layers by default."),
+    ] = None
+    recompute: Annotated[
+        str | None,
+        value(
+            "N,N,...", "megatron, primus: layers of each stage that are recomputed in the backward."
+        ),
+    ] = None
+    fsdp: Annotated[
+        bool, flag("torch, compute_comms: gather and drop parameters of each stage.", "--fsdp")
+    ] = False
+
+    def settings(self, target: Target) -> Settings:
+        """Return the settings for a runtime; raises InputError where it cannot have them."""
+        again = None if self.recompute is None else parse_counts(self.recompute, "--recompute")
+        return target.settings(self.format, fsdp=self.fsdp, model=self.model, recomputed=again)
+
+    def given(self) -> dict[str, object]:
+        """Return the values by option."""
+        return {f"--{name.replace('_', '-')}": value for name, value in vars(self).items()}
+
+
+@opt.with_option_groups
 def export_command(
+    options: RuntimeOptions,
     result: Annotated[
         str, argument("RESULT", "Result, heuristic entry, schedule or plan; - is stdin.")
     ],
@@ -37,37 +81,10 @@ def export_command(
         ),
     ],
     output: opt.TextOutput = "-",
-    format: Annotated[str | None, value("NAME", "torch: compute_only or compute_comms.")] = None,
     instance: Annotated[
         Path | None, value("FILE", "Instance of what carries none: a schedule is checked.")
     ] = None,
     heuristic: Annotated[str | None, value("NAME", "Take this heuristic's order instead.")] = None,
-    replica: Annotated[
-        int | None, value("R", "Take this replica of several, from 0.", min=0)
-    ] = None,
-    data_order: Annotated[
-        Path | None,
-        value(
-            "FILE",
-            "Renumber micro-batches where needed; write which one stands at each index (JSON).",
-        ),
-    ] = None,
-    layers: Annotated[
-        str | None, value("N,N,...", "Layers of each stage; a plan has its own.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        value("LAYERS", "What these layers are, such as Et*10L; decoder layers by default."),
-    ] = None,
-    recompute: Annotated[
-        str | None,
-        value(
-            "N,N,...", "megatron, primus: layers of each stage that are recomputed in the backward."
-        ),
-    ] = None,
-    fsdp: Annotated[
-        bool, flag("torch, compute_comms: gather and drop parameters of each stage.", "--fsdp")
-    ] = False,
     beside: Annotated[
         list[str] | None,
         value("RESULT", "perfetto: show this schedule in the same trace; repeatable."),
@@ -82,24 +99,22 @@ def export_command(
     """
     inputs: list[str | Path] = [result, *(beside or []), *([instance] if instance else [])]
     check_writable(Path(output), *inputs)
-    check_writable(data_order, *inputs, option=DATA_ORDER)
+    check_writable(options.data_order, *inputs, option=DATA_ORDER)
     if to in PICTURES:
-        given = {"--format": format, "--replica": replica, DATA_ORDER: data_order}
-        given |= {"--layers": layers, "--model": model, "--recompute": recompute, "--fsdp": fsdp}
-        refuse_given(given, f"expected a runtime; {to} shows the schedule as it is")
+        refuse_given(options.given(), f"expected a runtime; {to} shows the schedule as it is")
         files = [result, *(beside or [])]
         _export_picture(to, files, Path(output), instance, heuristic)
         return
 
     target = chosen(to)
     refuse_given({"--beside": beside}, f"expected --to {' or '.join(PICTURES)}")
-    again = None if recompute is None else parse_counts(recompute, "--recompute")
-    settings = target.settings(format, fsdp=fsdp, model=model, recomputed=again)
-    counts = None if layers is None else parse_counts(layers)
+    settings = options.settings(target)
+    counts = None if options.layers is None else parse_counts(options.layers)
     pipeline = None if instance is None else load_pipeline(instance, result)
     try:
-        program = read_program(read_json(result), pipeline, heuristic=heuristic, replica=replica)
-        program = in_data_order(program, may_permute=data_order is not None)
+        data = read_json(result)
+        program = read_program(data, pipeline, heuristic=heuristic, replica=options.replica)
+        program = in_data_order(program, may_permute=options.data_order is not None)
         program = program if counts is None else replace(program, layers=counts)
         counts_of(program)
         texts = target.files(program, settings, Path(output))
@@ -110,7 +125,7 @@ def export_command(
         check_writable(path, *inputs)
     for path, text in texts.items():
         write_text(path, text)
-    _tell_order(program, data_order)
+    _tell_order(program, options.data_order)
     if not target.is_tested:
         say(f"note: {target.name}: {NOT_TESTED}")
 

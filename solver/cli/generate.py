@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,10 +15,10 @@ from ppsolve.models.documents.files import read_text, source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.guard import about_options, say
 from ppsolve.solver.cli.main import load
 from ppsolve.solver.cli.options import flag, value
-from ppsolve.solver.generate.flags import read_options
+from ppsolve.solver.generate.flags import option_of, read_options
 from ppsolve.solver.generate.instances import generate
 
 Text = str | None
@@ -75,23 +74,11 @@ def generate_command(
     }
     chosen_seed = 0 if random and seed is None else seed
     options = read_options(texts)
-    with _about_options(texts):
+    with about_options({name: option_of(name) for name in texts}):
         instance = generate(seed=chosen_seed, profile=profile, **options)
     write_text(output, instance_text(instance))
     if output != "-":
         say(f"wrote {output} ({instance.name})")
-
-
-@contextmanager
-def _about_options(texts: Mapping[str, str]) -> Iterator[None]:
-    """Let errors about a field that an option gives name the option."""
-    try:
-        yield
-    except InputError as error:
-        name, bracket, rest = (error.field or "").rpartition(".")[2].partition("[")
-        if name not in texts:
-            raise
-        raise error.about(f"--{name.replace('_', '-')}{bracket}{rest}") from None
 
 
 def instances_of(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +21,7 @@ from ppsolve.models.goodput.files import (
 )
 from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
@@ -111,7 +110,7 @@ def goodput_fit_command(
     """
     check_outputs({"--output": output}, observations)
     observed = load_observations(observations)
-    with _about_options():
+    with about_options(OPTION_OF):
         grad = _given_grad(grad_sqr, grad_var)
         fitted = fit_goodput(*observed.columns(), starts=FIT.starts if starts is None else starts)
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
@@ -157,7 +156,7 @@ def goodput_predict_command(
     lists = {option: parse_counts(text, option) for option, text in given.items()}
     configurations = [(a, b, c, d) for a, b, c, d in broadcast(lists)]
     job = _read_job(params, grad_sqr, grad_var, init_batch_size)
-    with _about_options():
+    with about_options(OPTION_OF):
         rows = predicted_rows(job.perf, job.model, configurations)
     _warn_of_guesses(job, [(nodes, replicas) for nodes, replicas, *_ in configurations])
     size = None if job.model is None else job.model.init_batch_size
@@ -208,7 +207,7 @@ def goodput_optimize_command(
     if job.model is None:
         raise InputError(_lack(job.path))
     least, per_replica = job.model.init_batch_size, (min_per_replica, max_per_replica)
-    with _about_options():
+    with about_options(OPTION_OF):
         limits = BatchLimits.of(least, max_batch_size, per_replica, accumulation, compat)
         rows = best_rows(job.model, allocations, limits)
     charts = goodput_charts(job.model, rows, limits)
@@ -255,7 +254,7 @@ def _read_job(
 ) -> _Job:
     """Read a parameter file; options replace what it has or lacks."""
     document = load_params(path)
-    with _about_options():
+    with about_options(OPTION_OF):
         grad = _given_grad(grad_sqr, grad_var) or document.grad_params
         size = document.init_batch_size if init_batch_size is None else init_batch_size
         model = (
@@ -291,14 +290,3 @@ def _lack(path: Path) -> str:
         f"{source_name(path)}: expected gradient statistics and the initial batch size, in the "
         "file or as --grad-sqr, --grad-var and --init-batch-size"
     )
-
-
-@contextmanager
-def _about_options() -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        name, bracket, place = (error.field or "").partition("[")
-        whole = OPTION_OF.get(error.field or "")
-        option = whole or (f"{OPTION_OF[name]}{bracket}{place}" if name in OPTION_OF else None)
-        raise InputError(error.message, source=error.source, field=option or error.field) from None

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
@@ -115,7 +115,8 @@ def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
         say("interrupted")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:
-        if _belongs_to_typer(error) or _is_about_stream(error):
+        is_of_typer = isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "show")
+        if is_of_typer or _is_about_stream(error):
             raise
         if is_interrupt(error):
             say("interrupted")
@@ -153,6 +154,19 @@ def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
         raise InputError(error.message, source=source_name(path), field=error.field) from None
 
 
+@contextmanager
+def about_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Name options in errors about fields, by the library's names of them."""
+    try:
+        yield
+    except InputError as error:
+        field = error.field or ""
+        name, bracket, rest = field.rpartition(".")[2].partition("[")
+        option = f"{options[name]}{bracket}{rest}" if name in options else error.field
+        option = options.get(field, option)
+        raise (error if option is None else error.about(option)) from None
+
+
 OUT_OF_MEMORY = "out of memory: allow more of it, or give fewer --workers or a smaller instance"
 
 _STARVED = re.compile(
@@ -181,11 +195,6 @@ def _is_about_stream(error: Exception) -> bool:
     if isinstance(error, BrokenPipeError):
         return True
     return isinstance(error, OSError) and not error.filename and error.errno in STREAM_FAILURES
-
-
-def _belongs_to_typer(error: Exception) -> bool:
-    control = (typer.Exit, typer.Abort)
-    return isinstance(error, control) or hasattr(error, "show")
 
 
 def _report_internal(error: Exception, *, with_traceback: bool) -> None:

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import InputError, PpsolveError, errors_about
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.collect import collect
+from ppsolve.solver.bench.suite import collect
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
@@ -57,7 +57,7 @@ class NamedInstance:
 Solved = tuple[NamedInstance, Result]
 
 
-@opt.with_solve_options
+@opt.with_option_groups
 def optimize_command(
     file: opt.InstanceFile,
     options: opt.SolveOptions,
@@ -114,7 +114,7 @@ def optimize_command(
     raise typer.Exit(exit_code(result, fail_on_gap))
 
 
-@opt.with_solve_options
+@opt.with_option_groups
 def compare_command(
     files: Annotated[
         list[str], argument("FILE...", "Instances: files, quoted globs, directories; - is stdin.")
@@ -143,10 +143,8 @@ def _on_placements(
     file: Path, instance: Instance, placements: str, options: opt.SolveOptions
 ) -> tuple[list[NamedInstance], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
-    try:
+    with errors_about("--placements"):
         layouts = [NamedPlacement.read(text) for text in placements.split(",")]
-    except InputError as error:
-        raise InputError(error.message, field="--placements") from None
     with about_file(instance, file):
         made = placements_of(instance, layouts)
     share = replace(options, time_limit=options.time_limit / len(made))

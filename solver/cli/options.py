@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer import Option
 
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.solver.cli.guard import VERBOSE_KEY
 
 
@@ -151,7 +152,7 @@ Verbose = Annotated[
 class SolveOptions:
     """Options of commands that solve, under the names of `ppsolve.optimize`.
 
-    A new option of the library is added here and nowhere else: `with_solve_options` gives it to
+    A new option of the library is added here and nowhere else: `with_option_groups` gives it to
     the commands.
     """
 
@@ -221,24 +222,28 @@ class SolveOptions:
         return found
 
 
-def with_solve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every field of `SolveOptions` as an option; it takes them as `options`."""
-    hints = {
-        **get_type_hints(SolveOptions, include_extras=True),
-        **get_type_hints(command, include_extras=True),
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every field of its dataclass parameters as an option, behind its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
     }
-    taken = signature(command).parameters
-    defaults = {name: one.default for name, one in taken.items() if name != "options"}
-    shared = {field.name: field.default for field in fields(SolveOptions)}
+    taken = signature(command).parameters.items()
+    defaults = {name: one.default for name, one in taken if name not in groups}
+    for group in groups.values():
+        hints |= get_type_hints(group, include_extras=True)
+        defaults |= {field.name: field.default for field in fields(group)}
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in shared}
-        command(options=SolveOptions(**chosen), **given)
+        for name, group in groups.items():
+            chosen = {field.name: given.pop(field.name) for field in fields(group)}
+            given[name] = group(**chosen)
+        command(**given)
 
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-        for name, default in {**defaults, **shared}.items()
+        for name, default in defaults.items()
     ]
     with_options.__annotations__ = {one.name: one.annotation for one in parameters}
     with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -249,30 +254,24 @@ def split_names(names: str | None) -> list[str] | None:
     """Return the names in ``a,b``; raises InputError for an unknown name, or none at all."""
     if names is None:
         return None
-    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.optimize.registry import find_heuristic
 
     wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not wanted:
         raise InputError("expected at least one name", field="--heuristics")
-    try:
+    with errors_about("--heuristics"):
         return [find_heuristic(name).name for name in wanted]
-    except InputError as error:
-        raise error.about("--heuristics") from None
 
 
 def own_specs(specs: Iterable[str]) -> list[str]:
     """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
-    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.heuristics.loading import EXPECTED, is_spec
     from ppsolve.solver.optimize.registry import find_heuristic
 
     found = []
     for spec in specs:
-        try:
+        with errors_about("--heuristic"):
             if not is_spec(spec):
                 raise InputError(f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names')
             found.append(find_heuristic(spec).name)
-        except InputError as error:
-            raise error.about("--heuristic") from None
     return found

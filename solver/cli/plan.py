@@ -17,7 +17,7 @@ from ppsolve.models.plan.request import load_request
 from ppsolve.models.plan.result import Plan
 from ppsolve.models.plan.scaffold import Sizes, plan_request
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
     Chart,
@@ -28,6 +28,7 @@ from ppsolve.solver.cli.output import (
     stdout_console,
     write_chart,
 )
+from ppsolve.solver.generate.flags import option_of
 from ppsolve.solver.plan import api
 from ppsolve.solver.render.plan import plan_chart, plan_line, plan_report
 from ppsolve.solver.render.progress import plan_progress
@@ -192,9 +193,5 @@ def _sizes(given: dict[str, Any]) -> Sizes:
         text = given["microbatch_sizes"][:40]
         message = f'expected whole numbers with commas, got "{text}"'
         raise InputError(message, field="--microbatch-sizes") from None
-    try:
+    with about_options({name: option_of(name) for name in Sizes.model_fields}):
         return Sizes.parse(given)
-    except InputError as error:
-        field, bracket, rest = (error.field or "").partition("[")
-        option = f"--{field.replace('_', '-')}{bracket}{rest}"
-        raise InputError(error.message, field=option) from None

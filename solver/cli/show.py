@@ -1,13 +1,15 @@
-"""``ppsolve show``: a schedule as a chart and its figures, or an instance in short."""
+"""``ppsolve show``: a schedule as a chart, a picture and its figures, or an instance in short."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import RenderableType
 from typer import Option
@@ -15,26 +17,212 @@ from typer import Option
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.curve import Curve
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
-from ppsolve.solver.cli.inputs import note_rounding
+from ppsolve.solver.cli.inputs import note_rounding, refuse_given, validated, warn_of_units
 from ppsolve.solver.cli.options import argument, flag, value
-from ppsolve.solver.cli.output import stdout_console
-from ppsolve.solver.cli.show_inputs import Given, read_given
-from ppsolve.solver.cli.show_pictures import FigureKind, WantedPictures, drawer, picture_file
+from ppsolve.solver.cli.output import check_outputs, stdout_console
 from ppsolve.solver.cli.solving import (
     expect_orders,
     print_order,
     refuse_not_applicable,
     simulate_entry,
 )
-from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.formats.program import winner_in
+from ppsolve.solver.optimize.kinds import CARRIED, instance_in, is_result, kind_of, parse_instance
+from ppsolve.solver.optimize.owners import owner_in, refuse_huge_numbers
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
+from ppsolve.solver.render.line_chart import figure_bytes, require_matplotlib
+from ppsolve.solver.render.plot import pictures as plot
+from ppsolve.solver.render.plot.schedule import schedule_figure
+from ppsolve.solver.render.plot.sheet import PAPER, SHEET
 from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions, Window
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Given:
+    """What files hold: an instance, the data of a result, or both; or a curve alone."""
+
+    instance: Instance | None = None
+    instance_source: str = ""  # name of its file in errors
+    data: Any = None  # parsed JSON of a result, a heuristic's entry or a bare schedule
+    source: str = ""  # name of the file of `data` or `curve` in errors
+    curve: Curve | None = None
+
+    @cached_property
+    def owner(self) -> Result | HeuristicEntry | None:
+        """The result or heuristic's entry, None for a bare schedule."""
+        return None if self.data is None else owner_in(self.data, self.source)
+
+    @cached_property
+    def document(self) -> ScheduleDocument:
+        """The schedule of a result that is alone; raises InputError if there is none."""
+        written = self.data.get("schedule", self.data)
+        if not isinstance(written, dict) or not written.get("ops"):
+            raise InputError("there is no schedule in it", source=self.source)
+        refuse_huge_numbers(self.data, self.source)
+        return validated(ScheduleDocument, written, self.source)
+
+    def with_carried(self) -> Given:
+        """Return the same with the instance that the result carries, where it stands alone."""
+        if self.instance is not None or self.data is None or self.data.get(CARRIED) is None:
+            return self
+        instance = instance_in(self.data, self.source)
+        return replace(self, instance=instance, instance_source=self.source)
+
+
+def read_given(files: list[Path]) -> Given:
+    """Read one or two files, in either order: an instance is what has a ``kind``.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read, or they do not belong together.
+    """
+    if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
+        raise InputError("expected an instance, a result, or one of each")
+    given = Given()
+    for file in files:
+        data, source = read_json(file), source_name(file)
+        whole = _whole(data, source)
+        if whole is not None and len(files) > 1:
+            raise InputError("expected this file alone, it needs no other", source=source)
+        given = whole or _with(given, data, source)
+    return given
+
+
+def _whole(data: Any, source: str) -> Given | None:
+    """Return a plan or a curve, which stand alone; None for other files."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind == "curve":
+        refuse_huge_numbers(data, source)
+        return Given(curve=validated(Curve, data, source), source=source)
+    if kind == "plan-result":
+        with errors_in(source):
+            result, instance, _, _ = winner_in(data)
+        return Given(instance, source, result, source)
+    return None
+
+
+def _with(given: Given, data: Any, source: str) -> Given:
+    if is_result(data):
+        if given.data is not None:
+            raise InputError("expected an instance, this is a second result", source=source)
+        return replace(given, data=data, source=source)
+    if given.instance is not None:
+        raise InputError("expected a result (with a schedule) here", source=source)
+    instance = parse_instance(data, source)
+    warn_of_units(instance, source)
+    return replace(given, instance=instance, instance_source=source)
+
+
+class FigureKind(StrEnum):
+    """What a figure shows."""
+
+    GANTT = "gantt"
+    MEMORY = "memory"
+    GAPS = "gaps"
+    CURVE = "curve"
+
+
+def picture_file(kind: str) -> Any:
+    """Return the option of the file that a picture of a format goes to."""
+    help_text = f"Draw a picture into this {kind.upper()} file instead (needs matplotlib)."
+    return value("FILE", help_text, f"--{kind}")
+
+
+@dataclass(frozen=True)
+class WantedPictures:
+    """The pictures that are asked for."""
+
+    files: dict[str, Path | None]  # by format: png, svg, pdf
+    picture: FigureKind | None  # what they show
+    title: str | None  # their first line
+    inches: float | None  # their width
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is to be drawn."""
+        return any(self.files.values())
+
+    def check(self, *inputs: Path) -> None:
+        """Raise InputError, naming the option, if they could not be drawn or written in the end."""
+        if not self.is_any:
+            given = {"--picture": self.picture, "--title": self.title, "--inches": self.inches}
+            refuse_given(given, "expected --png, --svg or --pdf FILE beside it")
+            return
+        if self.inches is not None and not 2 <= self.inches <= 40:
+            raise InputError(f"expected 2 to 40, got {self.inches:g}", field="--inches")
+        options = {f"--{kind}": path for kind, path in self.files.items()}
+        require_matplotlib(next(option for option, path in options.items() if path))
+        check_outputs(options, *inputs)
+
+    def write(self, draw: Callable[[], Figure]) -> None:
+        """Write every file, each whole or not at all; `draw` returns the figure."""
+        # All are drawn before any is written, so that a figure that fails leaves nothing behind.
+        made = {path: figure_bytes(draw, kind, PAPER) for kind, path in self.files.items() if path}
+        for path, data in made.items():
+            write_bytes(path, data)
+
+
+def drawer(
+    wanted: WantedPictures,
+    curve: Curve | None,
+    result: Result | None,
+    read: Callable[[], Drawn | None],
+) -> Callable[[], Figure]:
+    """Return the function that draws the wanted picture.
+
+    Parameters
+    ----------
+    wanted : WantedPictures
+        The options.
+    curve, result : Curve and Result, optional
+        What the file holds.
+    read : callable
+        Returns the schedule; None if there is only an instance.
+
+    Returns
+    -------
+    callable
+        Draws the figure.
+
+    Raises
+    ------
+    InputError
+        The files hold nothing of the kind.
+    """
+    picture, title = wanted.picture or _usual(curve, result), wanted.title
+    if (picture is FigureKind.CURVE) is not (curve is not None):
+        held = "a curve" if curve is not None else "no curve"
+        raise InputError(f"this file holds {held}", field=f"--picture {picture}")
+    if curve is not None:
+        return lambda: plot.curve(curve, title=title, inches=wanted.inches or SHEET.column_inches)
+    if picture is FigureKind.GAPS:
+        if result is None:
+            raise InputError("expected a result with heuristics", field="--picture gaps")
+        return lambda: plot.gaps(result, title=title, inches=wanted.inches or SHEET.column_inches)
+    drawn = read()
+    if drawn is None:
+        raise InputError("expected a RESULT or --heuristic NAME beside it to draw a schedule")
+    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or SHEET.page_inches
+    return lambda: schedule_figure(drawn, title, inches, has_rows=has_rows)
+
+
+def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
+    if curve is not None:
+        return FigureKind.CURVE
+    has_gaps = result is not None and result.schedule is None and result.heuristics
+    return FigureKind.GAPS if has_gaps else FigureKind.GANTT
 
 
 def show_command(
@@ -124,10 +312,8 @@ def _with_carried(given: Given) -> Given:
 def _write_pictures(wanted: WantedPictures, given: Given, how: _ShownPart) -> None:
     result = given.owner if isinstance(given.owner, Result) else None
     source = given.source or given.instance_source
-    try:
+    with errors_in(source):
         wanted.write(drawer(wanted, given.curve, result, lambda: _drawn(given, how)))
-    except InputError as error:
-        raise error.located(source) from None
 
 
 def _view(given: Given, how: _ShownPart) -> RenderableType:
@@ -135,10 +321,8 @@ def _view(given: Given, how: _ShownPart) -> RenderableType:
         return curve_report(given.curve)
     drawn = _drawn(given, how)
     if drawn is not None:
-        try:
+        with errors_in(given.source or given.instance_source):
             return drawn.view
-        except InputError as error:
-            raise error.located(given.source or given.instance_source) from None
     assert given.instance is not None
     with about_file(given.instance, given.instance_source):
         problem = kind_of(given.instance).lower(given.instance, exact=how.exact)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 
 EMBEDDING, DECODER, MTP, LOSS = "E", "t", "m", "L"
@@ -222,10 +222,8 @@ def layers_of(model: str) -> str:
 
     Raises `InputError` where it is no such text.
     """
-    try:
+    with errors_about("--model"):
         return parse_layout(model, 1).layers
-    except InputError as error:
-        raise error.about("--model") from None
 
 
 def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:

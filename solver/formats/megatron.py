@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_clock, describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
-from ppsolve.models.pipeline.entries import check_backward
+from ppsolve.models.pipeline.entries import HasBackward
 from ppsolve.models.pipeline.instance import P2P, PipelineInstance
 from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
@@ -112,18 +112,13 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
 
 
-class OneLayer(StrictModel):
+class OneLayer(HasBackward):
     """Times of one micro-batch in one layer."""
 
     forward: Number
     backward: Number | None = None
     backward_input: Number | None = None
     backward_weight: Number | None = None
-
-    @model_validator(mode="after")
-    def _one_backward(self) -> Self:
-        check_backward(self.backward, self.backward_input, self.backward_weight)
-        return self
 
 
 NO_TIME = OneLayer(forward=Decimal(0), backward=Decimal(0))
@@ -174,7 +169,7 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     stages = _layers_of_stages(layout, times)
     given = [layer for stage in stages for layer in stage if layer is not NO_TIME]
     halves = ("backward_input", "backward_weight")
-    is_split = all(layer.backward is None for layer in given)
+    is_split = all(layer.is_split for layer in given)
 
     def each(*names: str) -> list[Decimal]:
         amounts = [[getattr(layer, name) for layer in stage for name in names] for stage in stages]

@@ -11,15 +11,14 @@ from typing import Any, Literal
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import CARRIED
 from ppsolve.solver.pipeline import grammar
 from ppsolve.solver.pipeline.grammar import Action, ComputeStep, actions_of
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
-from ppsolve.solver.pipeline.programs.rules import broken_rules
-from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
+from ppsolve.solver.pipeline.programs.rules import broken_rules, shape_of, simulated
 from ppsolve.solver.pipeline.published import has_unequal_microbatches
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
@@ -163,10 +162,8 @@ def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
     proposal, violations = simulated(rows, instance)
     _refuse(violations)
     document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
-    try:
+    with errors_about("orders"):
         return _ends_of(rows, *_timed(document["ops"]))
-    except InputError as error:
-        raise InputError(error.message, field="orders") from None
 
 
 def winner_in(

@@ -15,7 +15,7 @@ from typing import Any
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import InputError, errors_about, errors_in
 from ppsolve.models.documents.files import read_json, read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import replica_of
@@ -23,8 +23,13 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
 from ppsolve.solver.pipeline.programs.communications import with_communications
-from ppsolve.solver.pipeline.programs.rules import broken_exchanges, broken_rules
-from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulated_entry
+from ppsolve.solver.pipeline.programs.rules import (
+    broken_exchanges,
+    broken_rules,
+    shape_of,
+    simulated,
+    simulated_entry,
+)
 from ppsolve.solver.run.entries import relative_gap
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -90,10 +95,8 @@ def read_csv(path: str | Path) -> Rows:
 def _row(cells: list[str], rank: int) -> list[Step]:
     row = []
     for column, cell in enumerate(cells, 1):
-        try:
+        with errors_about(f"row {rank}, column {column}"):
             row += [parse_step(cell)] if cell.strip() else []
-        except InputError as error:
-            raise InputError(error.message, field=f"row {rank}, column {column}") from None
     if not row:
         raise InputError("expected the actions of a rank, the row is empty", field=f"row {rank}")
     return row

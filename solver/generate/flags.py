@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from ppsolve.models.documents.base import as_decimal
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 
 RANGE = re.compile(r"(\d+)(?:\.\.|-)(\d+)")
 
@@ -159,10 +159,8 @@ def read_options(texts: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {}
     for name, text in texts.items():
-        try:
+        with errors_about(option_of(name)):
             found[name] = READERS[name](text) if name in READERS else text
-        except InputError as error:
-            raise InputError(error.message, field=option_of(name)) from None
     return found
 
 

@@ -69,21 +69,17 @@ def iterations_bound(
     if value > most:
         unplaceable = _unplaceable_when_steady(pattern, devices)
         return IterationsBound(value, "work", _why(pattern, unplaceable, most))
-    return _Climb(pattern, devices, most, clock or Clock(), most_tried).run(value)
+    left = most_tried * len(devices) // len(pattern.devices)
+    return _Climb(pattern, devices, most, clock or Clock(), left).run(value)
 
 
+@dataclass
 class _Climb:
-    def __init__(
-        self,
-        pattern: RefreshPattern,
-        devices: Sequence[int],
-        most: int,
-        clock: Clock,
-        most_tried: int,
-    ) -> None:
-        self.clock, self.pattern, self.devices, self.most = clock, pattern, devices, most
-        self.steady = _steady(pattern)
-        self.left = most_tried * len(devices) // len(pattern.devices)
+    pattern: RefreshPattern
+    devices: Sequence[int]
+    most: int
+    clock: Clock
+    left: int  # ops that may still be unrolled
 
     def run(self, value: int) -> IterationsBound:
         """Return the first number of iterations that is not refuted, or is too large to try.
@@ -93,7 +89,7 @@ class _Climb:
         and the last one is halved.
         """
         by, step, end = "work", 1, self.most + 1
-        leaps = fits_one_period(self.pattern, self.devices)
+        leaps, steady = fits_one_period(self.pattern, self.devices), _steady(self.pattern)
         is_bracketed = False
         while value < end:
             tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
@@ -104,14 +100,12 @@ class _Climb:
                 end, is_bracketed = tried, True
                 continue
             value, by = tried + 1, refuted
-            if tried == self.most or (unplaceable and self._is_final(tried, unplaceable)):
+            is_final = unplaceable and not unplaceable.has_windows and tried >= steady
+            if tried == self.most or is_final:
                 op = unplaceable or _unplaceable_when_steady(self.pattern, self.devices)
                 return IterationsBound(self.most + 1, by, _why(self.pattern, op, self.most))
             step = 2 * step if leaps else 1
         return IterationsBound(value, by if value > 1 else "trivial")
-
-    def _is_final(self, tried: int, unplaceable: _Unplaceable) -> bool:
-        return tried >= self.steady and not unplaceable.has_windows
 
     def _afford(self, tried: int) -> bool:
         ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)

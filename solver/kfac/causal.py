@@ -78,28 +78,19 @@ class _DeviceTimeline:
         self.ends[place : place + 1] = [high for _, high, _ in rest]
 
 
+@dataclass
 class _SerialGenerator:
-    def __init__(
-        self,
-        pattern: RefreshPattern,
-        devices: Sequence[int],
-        rendezvous: Rendezvous,
-        room: Room,
-    ) -> None:
-        self.pattern = pattern
-        self.devices = devices
-        self.room = room
-        self.before = {d: predecessors(pattern.devices[d]) for d in devices}
-        self.data = {d: data_ends(pattern.devices[d]) for d in devices}
-        self.items = self._in_order(rendezvous)
+    pattern: RefreshPattern
+    devices: Sequence[int]
+    rendezvous: Rendezvous
+    room: Room
 
-    def _in_order(self, rendezvous: Rendezvous) -> list[_JointWork]:
-        found = {
-            rendezvous[device, index]
-            for device in self.devices
-            for index in range(len(self.pattern.devices[device].work))
-        }
-        return [self._item(members) for members in sorted(found, key=self._rank)]
+    def __post_init__(self) -> None:
+        patterns = {device: self.pattern.devices[device] for device in self.devices}
+        self.before = {d: predecessors(own) for d, own in patterns.items()}
+        self.data = {d: data_ends(own) for d, own in patterns.items()}
+        found = {self.rendezvous[d, i] for d, own in patterns.items() for i in range(len(own.work))}
+        self.items = [self._item(members) for members in sorted(found, key=self._rank)]
 
     def _rank(self, members: tuple[Member, ...]) -> tuple[int, int, Member]:
         works = [self.pattern.devices[device].work[index] for device, index in members]

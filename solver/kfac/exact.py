@@ -78,19 +78,15 @@ class Budget:
         self.used_units += outcome.deterministic_time
 
 
+@dataclass(frozen=True)
 class ComponentSearch:
     """Exact search for the fewest iterations of devices that share one number of them."""
 
-    def __init__(
-        self,
-        pattern: RefreshPattern,
-        devices: Sequence[int],
-        tie_break: TieBreak,
-        budget: Budget,
-        params: RefreshSearchParams = RefreshSearchParams(),
-    ) -> None:
-        self.pattern, self.devices, self.tie_break = pattern, devices, tie_break
-        self.budget, self.params = budget, params
+    pattern: RefreshPattern
+    devices: Sequence[int]
+    tie_break: TieBreak
+    budget: Budget
+    params: RefreshSearchParams = RefreshSearchParams()
 
     def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
         """Lower the component at a number of iterations.

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import no_common_tick
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kfac.cycle import (
     FACTORS,
     Place,
@@ -27,8 +27,8 @@ from ppsolve.models.kfac.pattern import (
     PinnedOp,
     RefreshPattern,
     Work,
+    measured_pattern,
 )
-from ppsolve.models.kfac.timelines import measured_pattern
 from ppsolve.models.pipeline.lowering import OPTIMIZER_KIND
 from ppsolve.solver.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
 
@@ -41,13 +41,11 @@ def pattern_of(instance: KfacInstance) -> RefreshPattern:
     InputError
         The timelines or the pattern cannot be used; names the field and the instance.
     """
-    try:
+    with errors_in(instance.name):
         if instance.timelines is not None:
             return measured_pattern(instance)
 
         return simulated_pattern(instance)
-    except InputError as error:
-        raise error.located(instance.name) from None
 
 
 def refuse_overlaps(pattern: RefreshPattern) -> None:

@@ -59,7 +59,7 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
     room, counted = 0, 0
     most, iterations = most_unrolled(pattern, [device.device]), 1
     while left:
-        room += _free(placed[counted:])
+        room += sum(max(b.start - a.end, 0) for a, b in pairwise(placed[counted:]))
         counted = len(placed) - 1
         if sum(map(_ticks, left)) <= room:
             trial = [replace(entry) for entry in left]
@@ -78,10 +78,6 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
             left.clear()
     placed.append(save_marker(SAVE_ON, placed))
     return number_iterations(device.device, placed)
-
-
-def _free(entries: Sequence[Placed]) -> int:
-    return sum(max(after.start - before.end, 0) for before, after in pairwise(entries))
 
 
 def _ticks(entry: _Entry) -> int:

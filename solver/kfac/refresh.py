@@ -15,7 +15,7 @@ from ppsolve.models.core.result import (
     StopReason,
 )
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.kfac.instance import KfacInstance, TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_of
 from ppsolve.models.kfac.result import TieBreakEntry
@@ -139,11 +139,9 @@ class RefreshTask(Task):
     def __init__(self, kind: Any, instance: KfacInstance, pattern: RefreshPattern) -> None:
         super().__init__(kind, instance, pattern.scale, Objective.ITERATIONS)
         refuse_overlaps(pattern)
-        try:
+        with errors_in(instance.name):
             refuse_missing_data(pattern)
             iterations_until_steady(pattern)
-        except InputError as error:
-            raise error.located(instance.name) from None
         self.pattern = pattern
         self.results: list[ComponentResult] = []
         self.infeasible_reason: str | None = None

@@ -193,17 +193,14 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
         plain = without_collectives(instance)
         problem = lower_pipeline(plain)
         order = heuristic.propose(replace(request, instance=plain, problem=problem))
-        fused = _full_backwards(order) if plain.times.is_split else ()
+        steps = " ".join(step for row in order.orders or () for step in row)
+        pairs = _FULL_BACKWARD.findall(steps) if plain.times.is_split else []
+        fused = [(int(stage), int(microbatch)) for stage, microbatch in pairs]
         schedule = add_collectives(request.problem, order.schedule, fused)
         proposal: Proposal = replace(order, schedule=schedule)
         return proposal
 
     return replace(heuristic, propose=propose)
-
-
-def _full_backwards(plan: Proposal) -> list[tuple[int, int]]:
-    actions = " ".join(step for order in plan.orders or () for step in order)
-    return [(int(stage), int(i)) for stage, i in _FULL_BACKWARD.findall(actions)]
 
 
 RunAll = Callable[[PipelineInstance, Problem], Iterable[HeuristicOutcome]]

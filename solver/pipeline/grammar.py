@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
@@ -146,10 +146,8 @@ def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
         row: list[ComputeStep] = []
         for place, text in enumerate(texts if isinstance(texts, list) else [texts]):
             where = f"orders[{rank}][{place}]"
-            try:
+            with errors_about(where):
                 step = parse_step(text) if isinstance(text, str) else None
-            except InputError as error:
-                raise InputError(error.message, field=where) from None
             if step is None or isinstance(step, Communication):
                 raise InputError(f"expected a compute action, got {describe(text)}", field=where)
             row.append(step)

@@ -33,8 +33,13 @@ from ppsolve.solver.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
-from ppsolve.solver.pipeline.small_flow import NO_VALUE, STATES, StateSearchParams, search_states
-from ppsolve.solver.pipeline.steady_state import STEADY_STATE
+from ppsolve.solver.pipeline.small_flow import (
+    NO_VALUE,
+    STATES,
+    STEADY_STATE,
+    StateSearchParams,
+    search_states,
+)
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
 from ppsolve.solver.run.steps import (

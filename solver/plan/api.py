@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import cast
 
 from ppsolve.models.core.result import Status
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
@@ -94,10 +94,8 @@ def _check_options(request: PlanRequest, finalists: int) -> None:
     if finalists < 0:
         raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
     for index, name in enumerate(request.search.schedules or ()):
-        try:
+        with errors_about(f"search.schedules[{index}]"):
             known_heuristic(name)
-        except InputError as error:
-            raise error.about(f"search.schedules[{index}]") from None
 
 
 def _report(search: PlanSearch, space: ConfigurationSpace) -> Plan:

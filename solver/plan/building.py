@@ -373,6 +373,8 @@ class Pipeline:
     def instance(self) -> PipelineInstance:
         """Return the pipeline as an instance; raise `InputError` if it is too large."""
         c, layers = self.configuration, self.layers
+        rows = range(c.pipeline_depth)
+        latency = [layers.decimals([self.lags.get((a, b), 0) for b in rows]) for a in rows]
         document = {
             "name": (
                 f"{self.request.name} p{c.pipeline_depth}x{c.virtual_stages} {c.placement} "
@@ -385,7 +387,7 @@ class Pipeline:
             "num_microbatches": c.microbatches,
             "placement": c.placement,
             "times": {name: self._times(name) for name in ("forward", *self.backwards)},
-            "p2p": {"latency": self._latencies()},
+            "p2p": {"latency": latency},
             "memory": self._memory(),
             "allreduce": None if self.allreduces is None else layers.decimals(self.allreduces),
             "optimizer": self._times("optimizer") if any(layers.optimizer) else None,
@@ -416,10 +418,6 @@ class Pipeline:
             "static": [_decimal(grain * amount) for amount in self.sums("state")],
             "released_by_backward_weight": self.request.model.released_by_backward_weight,
         }
-
-    def _latencies(self) -> list[list[Decimal]]:
-        depth = range(self.configuration.pipeline_depth)
-        return [self.layers.decimals([self.lags.get((a, b), 0) for b in depth]) for a in depth]
 
 
 def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:

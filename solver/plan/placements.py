@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ppsolve.models.core.result import Figure, Result
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.entries import stages_per_device
@@ -80,10 +80,8 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
             f'expected a pipeline, this is of kind "{instance.kind}"', source=instance.name
         )
     given = cast("PipelineInstance", instance)
-    try:
+    with errors_in(given.name):
         return _placed(given, layout)
-    except InputError as error:
-        raise error.located(given.name) from None
 
 
 def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInstance:

@@ -88,7 +88,7 @@ def profile_stages(
         with _own_gradients(module):
             held.append(stage.held_bytes())
             found.append(stage.measured(repeats))
-        inputs = stage.next_inputs()
+        inputs = tuple(output.detach() for output in stage.outputs)
     places = list(range(len(modules))) if stage_to_device is None else list(stage_to_device)
     room: Any = capacity if isinstance(capacity, int | float | None) else list(capacity)
     if room is None:
@@ -133,21 +133,16 @@ def _own_gradients(module: Any) -> Iterator[None]:
             parameter.grad = gradient
 
 
+@dataclass
 class _Stage:
     """A stage with one micro-batch of its inputs, and the loss of the last stage's output."""
 
-    def __init__(
-        self,
-        module: Any,
-        inputs: tuple[Any, ...],
-        loss: Callable[[Any], Any] | None,
-        *,
-        is_first: bool,
-        is_split: bool,
-    ) -> None:
-        self.module, self.inputs, self.loss = module, inputs, loss
-        self.is_first, self.is_split = is_first, is_split
-        self.outputs: tuple[Any, ...] = ()
+    module: Any
+    inputs: tuple[Any, ...]
+    loss: Callable[[Any], Any] | None
+    is_first: bool
+    is_split: bool
+    outputs: tuple[Any, ...] = ()
 
     def measured(self, repeats: Repeats) -> dict[str, float]:
         """Run the ops of the stage and return the median seconds of each kind."""
@@ -223,10 +218,6 @@ class _Stage:
         own = {*map(_storage, (*self.module.parameters(), *self.module.buffers()))}
         held = {*map(_storage, (*inputs, *ends, *self.outputs, *saved))}
         return sum(size for _, size in held - own)
-
-    def next_inputs(self) -> tuple[Any, ...]:
-        """Return the outputs, detached, as the next stage receives them."""
-        return tuple(output.detach() for output in self.outputs)
 
 
 def _storage(tensor: Any) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.detect import read_trace
-from ppsolve.solver.formats.kineto.stream import read_events
+from ppsolve.solver.formats.kineto.events import read_events
 from ppsolve.solver.optimize import api
 from ppsolve.solver.traces.replay import Recorded, recorded_step
 from tests.paths import DATA

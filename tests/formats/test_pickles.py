@@ -24,7 +24,7 @@ from ppsolve.solver.formats.pickles.timeline import (
     read_pickle_file,
 )
 from ppsolve.solver.formats.pickles.unpickler import Inert
-from ppsolve.solver.formats.pipefisher.schedule import schedule_pickle
+from ppsolve.solver.formats.pipefisher import schedule_pickle
 from tests.formats import hostile_pickles
 from tests.formats.hostile_pickles import FORMS, NAMED, short_text, whole
 from tests.formats.hostile_powers import GIANTS, POWERS

@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.formats.pipefisher.files import human_key, instance_name, node_numbers
-from ppsolve.solver.formats.pipefisher.timelines import (
+from ppsolve.solver.formats.pipefisher import (
     convert_pipefisher,
+    human_key,
+    instance_name,
     last_step,
+    node_numbers,
     sync_groups,
     timelines_document,
 )

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.timelines import measured_pattern
+from ppsolve.models.kfac.pattern import RefreshPattern, measured_pattern
 from ppsolve.solver.kfac.placement import DevicePlan
 from tests.paths import DATA
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.solver.overlap.heuristics import LIST_RULES, latest_safe_launch, list_overlap
 from ppsolve.solver.overlap.passes import PASSES, RAISE_FAILURE, STABLE, estimate, run_passes
 from ppsolve.solver.overlap.replay import is_valid_order, live_bytes, replay
-from ppsolve.solver.overlap.two_streams import LIST_RULES, latest_safe_launch, list_overlap
 from tests.overlap.cases import HEURISTICS, NAMES, NAMINGS, case, program, programs, renamed, ticks
 from tests.overlap.plain import plain_list, plain_raise, plain_reorder
 

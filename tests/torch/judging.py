@@ -7,8 +7,7 @@ from statistics import median
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.trace.table import Trace
-from ppsolve.solver.torch.runs import compare_in_turn, compare_run
-from ppsolve.solver.torch.runtime import steps_of
+from ppsolve.solver.torch.runtime import compare_in_turn, compare_run, steps_of
 from ppsolve.solver.traces.clocks import recorded_span
 
 CLOSE = 0.05

@@ -9,14 +9,14 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import COLUMNS, KINDS, Trace
-from ppsolve.solver.torch.runs import (
+from ppsolve.solver.torch.runtime import (
     compare_in_turn,
     compare_run,
     measured_again,
     predictions_of,
+    steps_of,
     timed_again,
 )
-from ppsolve.solver.torch.runtime import steps_of
 
 Row = tuple[int, str, int, int, int, int]
 """Step, kind, stage (and device), micro-batch, start and end in nanoseconds."""

@@ -14,8 +14,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.runs import compare_run, measured_again, predictions_of, timed_again
-from ppsolve.solver.torch.runtime import steps_of
+from ppsolve.solver.torch.runtime import (
+    compare_run,
+    measured_again,
+    predictions_of,
+    steps_of,
+    timed_again,
+)
 from tests.docs.snippets import Reader, snippets_of
 from tests.paths import ROOT
 from tests.torch.judging import CLOSE, judge

@@ -6,8 +6,7 @@ import pytest
 
 import ppsolve
 from ppsolve.solver.formats.detect import read_trace
-from ppsolve.solver.torch.runs import compare_run
-from ppsolve.solver.torch.runtime import steps_of
+from ppsolve.solver.torch.runtime import compare_run, steps_of
 from tests.paths import ROOT
 from tests.torch.judging import judge
 

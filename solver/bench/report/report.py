@@ -59,11 +59,6 @@ class Report:
     machines: dict[str, Machine]  # by identity
     time_limits: tuple[float, ...]  # of the runs, in seconds, ascending
 
-    @property
-    def has_regressed(self) -> bool:
-        """Whether an instance is worse than in the earlier file."""
-        return self.comparison is not None and bool(self.comparison.regressions)
-
     def document(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
         found = asdict(self)

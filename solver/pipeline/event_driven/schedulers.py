@@ -14,14 +14,18 @@ from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.documents.errors import HeuristicFailedError, NotApplicableError
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
 from ppsolve.solver.pipeline.actions import FULL, Order, action_strings, schedule_actions
-from ppsolve.solver.pipeline.event_driven.events import (
+from ppsolve.solver.pipeline.event_driven.route import (
     BackwardsFirst,
     FirstCome,
     InTurn,
+    Route,
+    RouteRun,
+    Visit,
     Waits,
+    route_of,
     serve,
+    visit_ops,
 )
-from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit, route_of, visit_ops
 from ppsolve.solver.pipeline.published import A_PIPELINE, LOOPED, ONE_PIPE, ONE_STAGE, UNEQUAL
 
 Turn = tuple[bool, int]

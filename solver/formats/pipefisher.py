@@ -1,25 +1,137 @@
-"""Measured timelines of a PipeFisher run, one pickle per node, to a K-FAC instance."""
+"""PipeFisher's timelines, one pickle a node, to a K-FAC instance; a refresh to its schedule."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
+from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import STANDARD_STREAM
 from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.kfac.labels import PROFILED_STEP, UP_PIPE, Label, parse_label
+from ppsolve.models.kfac.labels import PROFILED_STEP, START, UP_PIPE, Label, parse_label
 from ppsolve.solver.formats.pickles.timeline import Timeline, load_timeline_pickle, read_pickle_file
-from ppsolve.solver.formats.pipefisher.files import (
-    in_words,
-    instance_name,
-    node_numbers,
-    refuse_missing_nodes,
-    timeline_files,
-)
+from ppsolve.solver.formats.program import entry_in
+
+_NODE = re.compile(r"_?node([0-9]{1,9})(?![0-9])(?:_timeline)?")
+_SCHEDULE = re.compile(r"(?:^|[_.-])schedule$", re.IGNORECASE)
+
+
+def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Return the timeline files of files and folders in human order of names, and warnings.
+
+    A folder stands for its ``*.pickle`` files but hidden ones and schedules. Raises `InputError`
+    for no path, a folder without timelines, standard input, or a file or node that is there twice.
+    """
+    files: list[Path] = []
+    warnings: list[str] = []
+    for path in paths:
+        if str(path) == STANDARD_STREAM:
+            raise InputError("expected files, pickles are not read from here", source="<stdin>")
+        files += _in_folder(path, warnings) if os.path.isdir(path) else [path]
+    if not files:
+        raise InputError("expected at least one timeline pickle or a folder of them, got none")
+    files.sort(key=lambda file: (human_key(file.name), str(file)))
+    _refuse_twice(files)
+    return files, warnings
+
+
+def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
+    try:
+        found = sorted(path for path in folder.iterdir() if path.name.endswith(".pickle"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(folder)) from None
+    hidden = [path.name for path in found if path.name.startswith(".")]
+    files = [
+        path
+        for path in found
+        if path.name not in hidden and not os.path.isdir(path) and not _SCHEDULE.search(path.stem)
+    ]
+    if not files:
+        left = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
+        text = f"expected a folder with timelines named *.pickle, there is none{left}"
+        raise InputError(text, source=str(folder))
+    if hidden:
+        warnings.append(f"{folder}: hidden files are not read: {', '.join(hidden[:3])}")
+    return files
+
+
+def human_key(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers in names by value: 2 before 10."""
+    parts = re.split("([0-9]+)", name)
+    return [(int(part), part) if place % 2 else (0, part) for place, part in enumerate(parts)]
+
+
+def _refuse_twice(files: list[Path]) -> None:
+    seen: dict[str, Path] = {}
+    for file in files:
+        real = os.path.realpath(file)
+        if real in seen:
+            same = "" if str(seen[real]) == str(file) else f", also as {seen[real]}"
+            raise InputError(f"this file is there twice{same}", source=str(file))
+        seen[real] = file
+    first: dict[int, Path] = {}
+    for number, file in zip(node_numbers(files) or (), files, strict=False):
+        if number in first:
+            text = f"node {number} is there already: {first[number]}"
+            raise InputError(text, source=str(file))
+        first[number] = file
+
+
+def node_numbers(files: Sequence[Path]) -> list[int] | None:
+    """Return the node numbers in the names, or None unless every name has one."""
+    matches = [_last_match(file.name) for file in files]
+    numbers = [int(match[1]) for match in matches if match is not None]
+    return numbers if len(numbers) == len(files) else None
+
+
+def refuse_missing_nodes(numbers: Sequence[int]) -> None:
+    """Refuse a run without some of its nodes, by their ascending numbers.
+
+    A run with several replicas of each stage may have a file for every k-th node only. Raises
+    `InputError` where numbers do not start at 0 or are not evenly spaced; names the first five
+    missing.
+    """
+    step = gcd(*numbers) or 1
+    nodes = range(0, numbers[-1], step)
+    count = len(nodes) + 1 - len(numbers)
+    if count == 0:
+        return
+    there = set(numbers)
+    shown: list[object] = list(islice((node for node in nodes if node not in there), 5))
+    if count > len(shown):
+        shown.append(f"{count - len(shown)} more")
+    noun, verb = ("node", "is") if count == 1 else ("nodes", "are")
+    raise InputError(
+        f"{noun} {in_words(shown)} of 0..{numbers[-1]} {verb} missing; "
+        "name the files one by one to go without"
+    )
+
+
+def in_words(items: Sequence[object]) -> str:
+    """Return ``0``, ``0 and 3`` or ``0, 1 and 3``."""
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _last_match(name: str) -> re.Match[str] | None:
+    return next(reversed(list(_NODE.finditer(name))), None)
+
+
+def instance_name(files: Sequence[Path]) -> str:
+    """Return the beginning that all names share before ``_node<k>``, else the folder's name."""
+    matches = [(_last_match(file.name), file) for file in files]
+    stems = [file.name[: match.start()] if match else file.stem for match, file in matches]
+    common = os.path.commonprefix(stems).strip("_-. ")  # noqa: RUF071 - names, not paths
+    name = common or files[0].resolve().parent.name or "pipefisher"
+    return name.encode("utf-8", "replace").decode()
+
 
 CALLS = ("call_forward", "call_backward")
 PIPES = {"": "", UP_PIPE: " of the second pipe"}
@@ -279,3 +391,81 @@ def _suspicions(timeline: Timeline, origin: float) -> Iterator[str]:
     bare = [text for text, label in labels.items() if label and label.factor and not label.module]
     if bare:
         yield f"without a module's name, taken for one more module: {', '.join(bare)}"
+
+
+ScheduleLabels = list[list[list[str]]]
+"""Labels by device and iteration, markers included."""
+
+
+def schedule_labels(
+    data: Any, source: str, heuristic: str | None = None
+) -> tuple[ScheduleLabels, list[str]]:
+    """Return the labels of a result or heuristic entry, and warnings.
+
+    Raises `InputError` where there are no labels, they are no labels by device and iteration, or
+    the heuristic is not among those of the result.
+
+    Parameters
+    ----------
+    data : JSON data
+        What `optimize` or `simulate` wrote.
+    source : str
+        How errors name it.
+    heuristic : str, optional
+        Take the schedule of this heuristic of a result.
+
+    Returns
+    -------
+    labels : list of list of list of str
+        By device and iteration, markers included.
+    warnings : list of str
+        One where the schedule breaks rules.
+    """
+    with errors_in(source):
+        if not isinstance(data, dict):
+            raise InputError(f"expected an object, got {describe(data)}")
+        if heuristic is not None:
+            data = entry_in(data, heuristic)
+        labels = data.get("labels")
+        if not labels:
+            raise InputError(_why_none(data), field="labels")
+        _check(labels)
+    if data.get("status") != "infeasible":
+        return labels, []
+    return labels, [f"{source}: {data.get('name')} is infeasible: {data.get('reason')}"]
+
+
+def _why_none(data: dict[str, Any]) -> str:
+    if data.get("objective") == "iterations" or "iterations_of" in data:
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        return f"expected a schedule of every device, there is none{reason}"
+    return (
+        "expected the result or heuristic entry of a K-FAC instance around a pinned pipeline, "
+        "this one has no labels"
+    )
+
+
+def _check(labels: Any) -> None:
+    for device, rows in enumerate(_items(labels, "labels", "devices")):
+        field = f"labels[{device}]"
+        starts = 0
+        for number, row in enumerate(_items(rows, field, "iterations")):
+            for place, label in enumerate(_items(row, f"{field}[{number}]", "labels")):
+                if not isinstance(label, str):
+                    where = f"{field}[{number}][{place}]"
+                    raise InputError(f"expected a label, got {describe(label)}", field=where)
+                starts += label == START
+        if not starts:
+            raise InputError(f'expected an iteration with "{START}"', field=field)
+
+
+def _items(value: Any, field: str, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"expected a list of {what}, got {describe(value)}", field=field)
+    return value
+
+
+def schedule_pickle(labels: ScheduleLabels) -> bytes:
+    """Return the pickle of labels by device and iteration, for every Python from 3.4 on."""
+    plain = [[[str(label) for label in row] for row in device] for device in labels]
+    return pickle.dumps(plain, protocol=4)

@@ -1,1 +1,0 @@
-"""PipeFisher's timelines and schedules."""
