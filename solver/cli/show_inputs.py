@@ -18,9 +18,10 @@ from ppsolve.solver.optimize.kinds import (
     CARRIED,
     instance_in,
     is_result,
+    owner_in,
     parse_instance,
+    refuse_huge_numbers,
 )
-from ppsolve.solver.optimize.owners import owner_in, refuse_huge_numbers
 
 
 @dataclass(frozen=True)

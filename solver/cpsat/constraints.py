@@ -10,16 +10,18 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
-from ppsolve.solver.cpsat.levels import (
+from ppsolve.solver.cpsat.memory import (
+    Demands,
     OrderLiterals,
     add_levels,
     add_monotony,
+    integer_demands,
     open_pairs,
     shares_resource,
 )
-from ppsolve.solver.cpsat.redundant.window_work import add_window_work
+from ppsolve.solver.cpsat.question import Rounding
 from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.window_work import add_window_work
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder

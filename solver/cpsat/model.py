@@ -11,10 +11,9 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.constraints import Constraints
-from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.objective import add_objective
 from ppsolve.solver.cpsat.parameters import ModelTraits
-from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.question import Rounding
+from ppsolve.solver.cpsat.variables import Variables, add_objective
 from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
 

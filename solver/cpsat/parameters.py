@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model, cp_model_helper
 
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import SearchLimits
 
 
 @dataclass(frozen=True)

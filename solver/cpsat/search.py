@@ -1,18 +1,266 @@
-"""Search a built model: keep the deadline, and start again from better schedules of the board."""
+"""Build a model and search it: keep the deadline, restart from better schedules of the board."""
 
 from __future__ import annotations
 
+import atexit
+import math
+import os
+import sys
 import time
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Any
 
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board, Incumbent, WrongScheduleError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.found import SharedIncumbent
-from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import CpsatModel
-from ppsolve.solver.cpsat.running import SolverRun
+from ppsolve.solver.cpsat.model import CpsatModel, OutOfTimeError, index_ordered
+from ppsolve.solver.cpsat.parameters import configured
+from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, Question, SearchLimits
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+class SharedIncumbent:
+    """Best schedule and bound of all runs on one model, CP-SAT's and those of a board.
+
+    Parameters
+    ----------
+    model : CpsatModel
+        The model that is searched.
+    board : Board, optional
+        A board of the model's problem.
+    proposes : bool
+        Schedules of the model are valid, so that they are proposed to the board.
+    raises : bool
+        Bounds of the model are those of the problem, so that the board's bound is raised.
+    """
+
+    def __init__(
+        self,
+        model: CpsatModel,
+        board: Board | None = None,
+        *,
+        proposes: bool = True,
+        raises: bool = True,
+    ) -> None:
+        self.model = model
+        self.bound = model.lower
+        self.schedule: Schedule | None = None
+        self.searched: int | None = None
+        self.improved = time.monotonic()
+        self._board = board
+        self._proposes, self._raises = proposes, raises
+        # What is known before is no news: the model begins from it, or looks below it.
+        self._taken: Incumbent | None = None if board is None else board.incumbent
+        self._lock = Lock()
+        self._is_closed = False
+
+    @property
+    def value(self) -> int | None:
+        """Value of the best schedule in ticks."""
+        return None if self.schedule is None else self.schedule.value
+
+    @property
+    def gap(self) -> float:
+        """Share of the best value that lies above the bound, infinite without a schedule."""
+        if self.value is None:
+            return math.inf
+        return (self.value - self.bound) / self.value if self.value else 0.0
+
+    def note_solution(self, starts: list[int], value: int) -> None:
+        """Take a solution of CP-SAT, and propose it where it is the best one.
+
+        Parameters
+        ----------
+        starts : list of int
+            Values of the model's variables, the starts first, in ticks.
+        value : int
+            Its objective, in ticks.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self.improved = time.monotonic()
+            self.searched = value
+            if self.value is not None and value >= self.value:
+                return
+            schedule = Schedule(self.model.implied.problem, self.model.variables.starts_in(starts))
+            self.schedule = schedule
+        if self._board is not None and self._proposes:
+            # The board notes the error: a callback that raises one would abort the process.
+            with suppress(WrongScheduleError):
+                self._board.propose(schedule, EXACT)
+
+    def note_bound(self, bound: int) -> None:
+        """Take a bound of CP-SAT, in ticks, and raise that of the board."""
+        with self._lock:
+            if self._is_closed or bound <= self.bound:
+                return
+            self.bound = bound
+        if self._board is not None and self._raises:
+            self._board.raise_bound(bound, EXACT)
+
+    def take_incumbent(self) -> None:
+        """Take the board's schedule if it is better.
+
+        One above the largest objective that is looked for says nothing here.
+        """
+        best = None if self._board is None else self._board.incumbent
+        if best is None or best is self._taken or best.by == EXACT:
+            return
+        self._taken = best
+        if best.schedule.value > self.model.upper:
+            return
+        ordered = index_ordered(self.model.implied, best.schedule)
+        with self._lock:
+            if self.value is None or ordered.value < self.value:
+                self.schedule = ordered
+
+    def note_response(self, response: Any) -> None:
+        """Take the last word of a run that has ended: its solution, if any, and its bound."""
+        if len(response.solution):
+            self.note_solution(list(response.solution), round(response.objective_value))
+        # A run that presolve closes tells its bound nowhere else.
+        self.note_bound(int(response.inner_objective_lower_bound))
+
+    def reason(self, gap: float) -> StopReason | None:
+        """Return why nothing more is needed within a gap, None where more is."""
+        if self.value is not None and self.value <= self.bound:
+            return StopReason.PROVED
+        return StopReason.GAP if self.gap <= gap else None
+
+    def close(self) -> None:
+        """Take nothing more: a search that was given up on may go on for a while."""
+        with self._lock:
+            self._is_closed = True
+
+
+class Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    """Passes every solution of CP-SAT on."""
+
+    def __init__(self, found: SharedIncumbent) -> None:
+        super().__init__()
+        self._found = found
+
+    def on_solution_callback(self) -> None:
+        """Take the solution that CP-SAT has just found."""
+        solution = list(self.response_proto.solution)
+        self._found.note_solution(solution, round(self.objective_value))
+
+
+ASK = 0.02
+"""Seconds between two requests to stop: one that comes before the search has begun is lost."""
+
+PATIENCE = 10.0
+"""Seconds that a process waits at its end for abandoned runs, which were told to end long before.
+Of a model of 12,288 ops in presolve they lived on for 0.2 to 1 s."""
+
+_ABANDONED: list[SolverRun] = []
+
+
+class SolverRun:
+    """CP-SAT at work on a model. The thread is a daemon: an abandoned one keeps no process alive.
+
+    Parameters
+    ----------
+    model : CpsatModel
+        The model, which nobody may change before the run has ended.
+    found : SharedIncumbent
+        Told about schedules and bounds.
+    limits : SearchLimits
+        Limits of the search.
+    spent : float
+        Wall seconds of the limit that were used before.
+    """
+
+    def __init__(
+        self, model: CpsatModel, found: SharedIncumbent, limits: SearchLimits, spent: float
+    ) -> None:
+        self.solver = configured(limits, spent, model.traits)
+        self.solver.best_bound_callback = lambda value: found.note_bound(math.floor(value))
+        self.began = time.monotonic()
+        self._model, self._callback = model.variables.model, Incumbents(found)
+        self._ended = Event()
+        self._status: int | None = None
+        self._error: BaseException | None = None
+        Thread(target=self._solve, name="cp-sat", daemon=True).start()
+
+    def _solve(self) -> None:
+        try:
+            self._status = self.solver.solve(self._model, self._callback)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long at most; return whether the run has ended."""
+        return self._ended.wait(seconds)
+
+    def stop(self, grace: float) -> bool:
+        """Ask the search to stop until it does or the grace is over.
+
+        Parameters
+        ----------
+        grace : float
+            Seconds to wait.
+
+        Returns
+        -------
+        bool
+            Whether it has ended.
+        """
+        deadline = time.monotonic() + grace
+        while True:
+            self.solver.stop_search()
+            if self.wait(ASK):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+
+    def abandon(self) -> None:
+        """Wait for the run no longer, before the process ends at the earliest."""
+        if not _ABANDONED:
+            atexit.register(await_abandoned)
+        _ABANDONED.append(self)
+
+    @property
+    def status(self) -> int | None:
+        """CP-SAT's status, None while it is at work.
+
+        Raises
+        ------
+        Exception
+            Whatever CP-SAT or a listener raised on the thread.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._status
+
+
+def await_abandoned(code: int = 1, patience: float = PATIENCE) -> None:
+    """Wait for abandoned runs; end the process here and now where one outlives the patience.
+
+    A thread of CP-SAT that comes back to an interpreter which is shutting down aborts the process.
+
+    Parameters
+    ----------
+    code : int
+        Exit code of the process if it ends here.
+    patience : float
+        Seconds.
+    """
+    deadline = time.monotonic() + patience
+    ended = [run.stop(max(0.0, deadline - time.monotonic())) for run in _ABANDONED]
+    if not all(ended):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
 
 POLL = 0.05
 """Seconds between two looks at the clock and the board."""
@@ -176,3 +424,56 @@ def stop_reason(
     if units is not None and (limits.seconds is None or solver.deterministic_time >= 0.95 * units):
         return StopReason.DETERMINISTIC
     return StopReason.TIME
+
+
+def solve(
+    implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board | None = None
+) -> ExactAnswer:
+    """Minimise the problem's objective with CP-SAT.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem and its implied order.
+    question : Question
+        Bounds, known schedule and form of the model.
+    limits : SearchLimits
+        Limits of the search.
+    board : Board, optional
+        A board of this problem. Better schedules are proposed to it, as far as the model keeps all
+        limits of memory, and bounds are raised where `upper` is None. A better incumbent of the
+        board ends the search at the bound, and is searched on from where it leads for long.
+
+    Returns
+    -------
+    ExactAnswer
+        Schedule, bound and reason of the stop; the schedule is None where the time did not suffice
+        to build the model. Check the schedule before it is used.
+
+    Raises
+    ------
+    MemoryInfeasible
+        A pool's capacity cannot be kept.
+    """
+    clock, lower = limits.start(), question.lower
+    known = None if question.known is None else index_ordered(implied, question.known)
+    if known is not None and question.upper is None and known.value == lower:
+        return ExactAnswer(known, lower, False, StopReason.PROVED, True, 0.0)
+    try:
+        model = CpsatModel.build(
+            implied,
+            lower=lower,
+            upper=question.upper,
+            hint=known,
+            rounding=question.rounding,
+            window_work=question.window_work,
+            clock=clock,
+        )
+    except OutOfTimeError:
+        return ExactAnswer(None, lower, False, StopReason.TIME, True, 0.0)
+    if model is None:
+        return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
+    is_valid = model.constraints.memory_is_exact or question.rounding == "up"
+    is_bound = question.upper is None and question.rounding == "down"
+    found = SharedIncumbent(model, board, proposes=is_valid, raises=is_bound)
+    return CpsatSearch(model, found, limits, clock).execute()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.heuristics.priorities import tails
+from ppsolve.solver.heuristics.list_scheduling import tails
 
 _ROUNDING = 1e-6
 """Added before a limit is rounded down: a share of 3 that is 2.9999999 as a double stays 3."""

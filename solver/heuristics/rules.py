@@ -23,8 +23,8 @@ from ppsolve.solver.heuristics.lane_order import (
     most_kept,
     warm_up_limits,
 )
-from ppsolve.solver.heuristics.parallel import PriorityRule
-from ppsolve.solver.heuristics.priorities import (
+from ppsolve.solver.heuristics.list_scheduling import (
+    PriorityRule,
     favoured_backwards,
     fillers,
     kind_class,

@@ -15,7 +15,7 @@ from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
-from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.params import SweepParams
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift

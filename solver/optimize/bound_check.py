@@ -12,8 +12,7 @@ from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.cpsat.answer import EXACT
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import EXACT, SearchLimits
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.run.options import default_workers
 from ppsolve.solver.run.schedule_task import ScheduleTask

@@ -14,8 +14,14 @@ from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
-from ppsolve.solver.heuristics.loading import is_spec, load_function
-from ppsolve.solver.heuristics.own import OwnFunction, arguments_of, name_of, own_heuristic
+from ppsolve.solver.heuristics.own import (
+    OwnFunction,
+    arguments_of,
+    is_spec,
+    load_function,
+    name_of,
+    own_heuristic,
+)
 from ppsolve.solver.optimize.kinds import KINDS, kind_of
 
 ENTRY_POINTS = "ppsolve.heuristics"

@@ -15,8 +15,7 @@ from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.stress import StressReport
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.optimize.kinds import kind_of, schedule_in
-from ppsolve.solver.optimize.owners import owner_in, schedule_of
+from ppsolve.solver.optimize.kinds import kind_of, owner_in, schedule_in, schedule_of
 from ppsolve.solver.stress.replay import ALL_KINDS, FixedOrders, Jitter, stressed
 
 RUNS = 10_000

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.solver.cpsat import demands as demands_module
-from ppsolve.solver.cpsat.demands import (
+from ppsolve.solver.cpsat import memory as demands_module
+from ppsolve.solver.cpsat.memory import (
     COARSE,
     FINE,
     _largest_capacity,

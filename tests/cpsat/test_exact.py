@@ -14,9 +14,9 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat import constraints, demands
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import constraints, memory
 from ppsolve.solver.cpsat.model import index_ordered
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
@@ -122,7 +122,7 @@ def twins(count: int, excess: str) -> GraphInstance:
 def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> None:
     # Too fine for 40 bits and too many amounts to compare: rounded down, all pairs seem to fit.
     problem = lower_graph(twins(6, "2e-9"))
-    with patch.multiple(demands, FINE=2**20, MAX_COMBINATIONS=1):
+    with patch.multiple(memory, FINE=2**20, MAX_COMBINATIONS=1):
         answer = solve_exactly(
             ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=20)
         )

@@ -15,8 +15,7 @@ from ppsolve.solver.board import Board, Incumbent
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import search
-from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.cpsat.models import model_of

@@ -10,10 +10,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
-from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.cpsat.subproblem import FixedOrderGraph, Subproblem, hold_full
+from ppsolve.solver.cpsat.window_lns import WindowLNS
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder

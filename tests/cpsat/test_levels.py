@@ -10,9 +10,9 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints
-from ppsolve.solver.cpsat.levels import OrderLiterals, reachable_sets, shares_resource
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.memory import OrderLiterals, reachable_sets, shares_resource
 from ppsolve.solver.cpsat.model import CpsatModel
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve

@@ -14,12 +14,11 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
-from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem, obstacle
-from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, WindowLNS
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.cpsat.subproblem import FixedOrderGraph, Subproblem, hold_full, obstacle
+from ppsolve.solver.cpsat.window_lns import SLANTS, WindowLNS
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve

@@ -11,8 +11,7 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import ExactAnswer, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.small import at, holding, op, small

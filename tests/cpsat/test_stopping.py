@@ -13,13 +13,11 @@ import ppsolve
 from ppsolve.models.core.result import Status, StopReason
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import Board
-from ppsolve.solver.cpsat import constraints, demands
-from ppsolve.solver.cpsat.found import SharedIncumbent
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import constraints, memory
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.parameters import ModelTraits, configured
-from ppsolve.solver.cpsat.running import SolverRun
-from ppsolve.solver.cpsat.search import stop_reason
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.cpsat.search import SharedIncumbent, SolverRun, stop_reason
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.cpsat.models import model_of
@@ -161,7 +159,7 @@ def test_times_of_sixteen_digits_are_proved(workers: int) -> None:
 def test_incumbents_that_may_break_memory_are_not_announced(rounding: Any, hears: bool) -> None:
     board = Board()
     problem = small([holding("a", 1, 0.3), holding("b", 1, 0.6), holding("c", 1, 0.7)], capacity=1)
-    with patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False):
+    with patch.multiple(memory, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False):
         found = solve(
             ImpliedOrder(problem),
             lower=0,

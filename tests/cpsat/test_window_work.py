@@ -7,10 +7,10 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.redundant import window_work
-from ppsolve.solver.cpsat.redundant.window_work import add_window_work, holes_of
+from ppsolve.solver.cpsat import window_work
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.window_work import add_window_work, holes_of
 from ppsolve.solver.cpsat.windows import start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve

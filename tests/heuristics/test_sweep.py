@@ -17,7 +17,7 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.lane_order import MemoryShare, edges_within, lane_limits, lanes_of
-from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower

@@ -14,13 +14,11 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import NEIGHBOURHOODS
-from ppsolve.solver.cpsat.engine import Question, solve
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
-from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
 from ppsolve.solver.cpsat.params import WindowParams
+from ppsolve.solver.cpsat.question import NEIGHBOURHOODS, Question, SearchLimits
+from ppsolve.solver.cpsat.search import solve
+from ppsolve.solver.cpsat.subproblem import FixedOrderGraph, Subproblem, hold_full
 from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 

@@ -11,12 +11,11 @@ from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES, ExactAnswer
-from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
-from ppsolve.solver.cpsat.engine import Question, solve
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.device_part import DevicePart, Machines, TooManyWaysError
 from ppsolve.solver.cpsat.params import DeviceParams
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.cpsat.question import EXACT, FEW_DEVICES, ExactAnswer, Question, SearchLimits
+from ppsolve.solver.cpsat.search import solve
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.structure.implied import ImpliedOrder
 

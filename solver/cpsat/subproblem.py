@@ -1,4 +1,4 @@
-"""A part of a schedule as a problem of its own: the order of everything else stays."""
+"""A window of a schedule as a problem of its own: the order of everything else stays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.bounds import work_by_resource
 from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
 from ppsolve.solver.kernels.window_bound import (
     NEVER,
@@ -30,7 +31,7 @@ from ppsolve.solver.structure.timing import time_orders
 
 
 def obstacle(problem: Problem) -> str | None:
-    """Return in words why no parts are taken of schedules of a problem, None where they are."""
+    """Return in words why no windows are taken of schedules of a problem, None where they are."""
     if problem.is_anchored or len(problem.points) or (problem.lag < 0).any():
         return "needs ops without given starts, no points, and lags of at least 0"
     if not orders_decide_memory(problem):
@@ -48,10 +49,10 @@ def _ends_on_devices(problem: Problem) -> bool:
 
 
 class FixedOrderGraph:
-    """A schedule with the order of its ops as a graph, of which parts are taken.
+    """A schedule with the order of its ops as a graph, of which windows are taken.
 
-    A span is the time from the start of a device to its end. When devices may start stays here, so
-    each op has one tail for all of them: the longest way to the end of a device, less that moment.
+    A device span runs from the start of a device to its end. When devices may start stays here, so each
+    op has one tail for all devices: the longest path to the end of a device, less that start.
 
     Parameters
     ----------
@@ -65,14 +66,13 @@ class FixedOrderGraph:
     schedule : Schedule
         The same orders, every op as early as they and the starts of devices allow.
     tail : int64[n]
-        Least time from an op's start to the end of the problem of any part, in ticks.
+        Least ticks from an op's start to the end of the problem of any window.
     shift : int
-        Value of any part's problem less that of the schedule, in ticks.
-    stocks : list of Stock
+        Value of any window's problem less that of the schedule, in ticks.
+    levels : list of PoolLevel
         The pools whose capacity precedences do not say exactly.
     slope : int
-        Most ticks that the border of a stretch may move from one device to the next, so that each
-        op stays behind those that it waits for.
+        Most ticks that a slanted border may move from one device to the next.
     """
 
     def __init__(self, implied: ImpliedOrder, schedule: Schedule) -> None:
@@ -93,7 +93,7 @@ class FixedOrderGraph:
         graph = Dag(problem.num_ops, self.before, self.after, self.delay)
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
-        self.stocks = [Stock.of(order.pool) for order in implied.pools if not order.is_exact]
+        self.levels = [PoolLevel.of(order.pool) for order in implied.pools if not order.is_exact]
         self._lines: dict[int, OpSequence] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
@@ -124,7 +124,7 @@ class FixedOrderGraph:
         return self._lines[slant]
 
     def refutes(self, first: int, last: int, slant: int, aim: Aim) -> bool:
-        """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
+        """Return true if longest paths and loads alone prove that a window cannot reach its aim.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class FixedOrderGraph:
         slant : int
             Of the sequence: -1, 0 or 1.
         aim : Aim
-            What the stretch has to gain.
+            What the window has to gain.
 
         Returns
         -------
@@ -175,9 +175,8 @@ class FixedOrderGraph:
     def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
         """Return the ops between two places of a sequence of starts as a problem.
 
-        All ops before stay where they are, so they give each op of the part a release time. Those
-        behind keep their orders, so they give each one a tail; use of a pool at either end of the
-        part does not depend on what happens within.
+        Ops before stay where they are and give release times. Those behind keep their orders and give
+        tails; use of a pool at either end does not depend on what happens within.
 
         Parameters
         ----------
@@ -200,7 +199,6 @@ class FixedOrderGraph:
         return Subproblem(self, ops, place, problem, tail[ops])
 
     def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
-        """Return release times, tails behind the ends, and the longest path that stays outside."""
         problem, start = self.problem, self.schedule.start
         head, tail = problem.release.copy(), self._own_tail - problem.duration
         source, target = place[self.before], place[self.after]
@@ -232,14 +230,14 @@ class Subproblem:
     whole : FixedOrderGraph
         The schedule.
     ops : int64[k]
-        The ops of the part; op i of `problem` is ``ops[i]``, op k is the end.
+        Op i of `problem` is ``ops[i]``, op k is the end.
     place : int64[n]
-        0 for ops before the part, 1 within, 2 behind.
+        0 for ops before the window, 1 within, 2 behind.
     problem : Problem
         k + 1 ops.
     tail : int64[k]
-        Ticks from the end of each op to the end of the problem, at least; `NEVER` where it does not
-        wait for the op.
+        Least ticks from the end of each op to the end of the problem; `NEVER` where it does not wait
+        for the op.
     """
 
     whole: FixedOrderGraph
@@ -255,18 +253,18 @@ class Subproblem:
 
     @property
     def known(self) -> Schedule:
-        """The schedule of the part that is known."""
+        """The known schedule of the window."""
         start = self.whole.schedule.start[self.ops]
         end = self.whole.schedule.value + self.whole.shift
         return Schedule(self.problem, np.append(start, end))
 
     def put_back(self, found: Schedule) -> Schedule:
-        """Return the whole schedule with the part in the order of another schedule.
+        """Return the whole schedule with the window in the order of another schedule.
 
         Parameters
         ----------
         found : Schedule
-            A schedule of the part's problem.
+            A schedule of the window's problem.
 
         Returns
         -------
@@ -283,10 +281,7 @@ class Subproblem:
 
 
 def _in_windows(schedule: Schedule, full: Dag) -> tuple[Schedule, IntArray]:
-    """Return a schedule of the same orders, and when the device of each op may start in it.
-
-    Devices that start sooner may let others end sooner: then their windows shrink too.
-    """
+    # Devices that start sooner may let others end sooner: then their windows shrink too.
     problem, orders = schedule.problem, schedule.resource_orders()
     while True:
         begun = _starts_of_devices(schedule, full)
@@ -297,13 +292,8 @@ def _in_windows(schedule: Schedule, full: Dag) -> tuple[Schedule, IntArray]:
 
 
 def _starts_of_devices(schedule: Schedule, full: Dag) -> IntArray:
-    """Return when the device of each op may start, int64[n] ticks, 0 for ops beside devices.
-
-    A device whose span is smaller than the largest may start sooner by half of the difference,
-    where precedences let it: so its first ops have room, and its last ones have the other half.
-    With starts as they are, V 16 x 48 at 1.375p stays at 0.43 % above the bound (12 s of CPU time);
-    from there it gets to 0.39 in 4 s. A quarter or seven eighths get about as far.
-    """
+    # A device whose span is smaller than the largest starts sooner by half of the difference, where
+    # precedences let it: its first ops get room, and its last ones the other half.
     problem = schedule.problem
     begun = np.zeros(problem.num_ops, dtype=np.int64)
     head = full.heads(begun)
@@ -317,10 +307,6 @@ def _starts_of_devices(schedule: Schedule, full: Dag) -> IntArray:
 
 
 def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntArray) -> int:
-    """Return the fewest ticks per device between the starts of ops where one waits for the other.
-
-    It is 0 where some op has no device, or none waits for one on another device.
-    """
     distance = np.abs(problem.device[after] - problem.device[before])
     away = distance > 0
     if not away.any() or (problem.device == FREE).any():
@@ -331,7 +317,6 @@ def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntAr
 def _problem(
     whole: FixedOrderGraph, ops: IntArray, place: IntArray, around: tuple[IntArray, IntArray, int]
 ) -> Problem:
-    """Return the problem of a part."""
     problem, (head, tail, least) = whole.problem, around
     count = len(ops)
     number = np.full(problem.num_ops, FREE, dtype=np.int64)
@@ -340,6 +325,7 @@ def _problem(
     pointer = np.concatenate([[0], np.cumsum(sizes), [sizes.sum()]]).astype(np.int64)
     seats = np.repeat(problem.resource_ptr[ops] - pointer[:-2], sizes) + np.arange(pointer[-1])
     before, after, lag = _precedences(whole, number, tail)
+    pools = (level.within(number, place) for level in whole.levels)
     return Problem(
         name=problem.name,
         scale=problem.scale,
@@ -353,7 +339,7 @@ def _problem(
         lag=lag,
         release=np.append(head, least),
         pinned=np.full(count + 1, FREE, dtype=np.int64),
-        pools=_pools(whole, number, place),
+        pools=tuple(pool for pool in pools if pool is not None),
         families=(),
         span_resources=problem.span_resources,
         kinds=problem.kinds,
@@ -366,7 +352,6 @@ def _problem(
 
 
 def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Edges:
-    """Return the precedences within a part, and those of the end."""
     full = whole.implied.full
     inside = (number[full.before] != FREE) & (number[full.after] != FREE)
     before, after = full.before[inside], full.after[inside]
@@ -379,28 +364,8 @@ def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Ed
     )
 
 
-def _pools(whole: FixedOrderGraph, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
-    """Return the pools of a part, those left out that say nothing beside its precedences."""
-    pools = (_pool(stock, number, place) for stock in whole.stocks)
-    return tuple(pool for pool in pools if pool is not None)
-
-
 @dataclass(frozen=True, eq=False)
-class Stock:
-    """A pool in whole numbers.
-
-    Parameters
-    ----------
-    pool : Pool
-        The pool.
-    whole : int64[a] or object[a]
-        Its amounts.
-    initial, limit : int
-        Initial use, and most that may be in use.
-    unit : int
-        All of them are in units of 1 / this.
-    """
-
+class PoolLevel:
     pool: Pool
     whole: IntArray
     initial: int
@@ -409,28 +374,113 @@ class Stock:
 
     @classmethod
     def of(cls, pool: Pool) -> Self:
-        """Return a pool in whole numbers."""
         count = 2 + len(pool.acquire_op) + len(pool.release_op)
         whole, unit = whole_units((*pool.amounts, pool.initial, pool.limit), count)
         return cls(pool, whole[:-2], int(whole[-2]), int(whole[-1]), unit)
 
+    def within(self, number: IntArray, place: IntArray) -> Pool | None:
+        """Return the pool with what the ops before a window leave in use; None if all fits anyhow.
 
-def _pool(stock: Stock, number: IntArray, place: IntArray) -> Pool | None:
-    """Return a pool with what the ops before a part leave in use; None if its ops fit anyhow."""
-    pool, whole = stock.pool, stock.whole
-    taken, given = place[pool.acquire_op], place[pool.release_op]
-    acquires = pool.acquire_amount[taken == 1]
-    level = stock.initial + int(whole[pool.acquire_amount[taken == 0]].sum())
-    level -= int(whole[pool.release_amount[given == 0]].sum())
-    if level + int(whole[acquires].sum()) <= stock.limit:
+        Parameters
+        ----------
+        number : int64[n]
+            Number of each op in the window.
+        place : int64[n]
+            As of `Subproblem`.
+
+        Returns
+        -------
+        Pool or None
+            The pool of the window's problem.
+        """
+        pool, whole = self.pool, self.whole
+        taken, given = place[pool.acquire_op], place[pool.release_op]
+        acquires = pool.acquire_amount[taken == 1]
+        level = self.initial + int(whole[pool.acquire_amount[taken == 0]].sum())
+        level -= int(whole[pool.release_amount[given == 0]].sum())
+        if level + int(whole[acquires].sum()) <= self.limit:
+            return None
+        return Pool(
+            pool.name,
+            pool.capacity,
+            Fraction(level, self.unit),
+            pool.amounts,
+            number[pool.acquire_op[taken == 1]],
+            acquires,
+            number[pool.release_op[given == 1]],
+            pool.release_amount[given == 1],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A window in which full devices have deadlines in place of a share in the objective.
+
+    Parameters
+    ----------
+    part : Subproblem
+        Its problem has a start window for each op of a full device.
+    value : int
+        Makespan of the known schedule there, in ticks: the longest path from the other devices, plus a
+        time that is the same for all paths.
+    """
+
+    part: Subproblem
+    value: int
+
+
+def hold_full(part: Subproblem, goal: int) -> Held | None:
+    """Return a window's problem that asks for shorter paths from all devices that are not full.
+
+    A device is full if its work here leaves it no path as short as the goal: it may be left as late as
+    now, and others have to be left sooner. That alone makes no shorter schedule, but once each path is
+    shortened in some window, the schedule is shorter.
+
+    Parameters
+    ----------
+    part : Subproblem
+        k ops.
+    goal : int
+        Ticks below which paths from other devices need not fall, less than the known value.
+
+    Returns
+    -------
+    Held or None
+        None where no device is full, or no path from another one exceeds the goal.
+    """
+    problem, count = part.problem, len(part.ops)
+    left = part.known.end[:count] + part.tail
+    most = _deadlines(part, left, goal)
+    full = most < -NEVER
+    value = int(left[~full].max(initial=NEVER))
+    if not full.any() or value <= goal:
         return None
-    return Pool(
-        pool.name,
-        pool.capacity,
-        Fraction(level, stock.unit),
-        pool.amounts,
-        number[pool.acquire_op[taken == 1]],
-        acquires,
-        number[pool.release_op[given == 1]],
-        pool.release_amount[given == 1],
+    latest = most - part.tail - problem.duration[:count]
+    has_deadline = full & (part.tail > NEVER // 2)
+    # Ends of full devices count for the makespan too: it must exceed them whatever they are.
+    beyond = max(0, int((most - part.tail)[has_deadline].max(initial=goal)) - goal)
+    kept = ~np.append(full, False)[problem.before] | (problem.after < count)
+    to_end = np.where(problem.after == count, beyond, 0)
+    release = problem.release.copy()
+    release[count] = goal + beyond
+    held = replace(
+        problem,
+        before=problem.before[kept],
+        after=problem.after[kept],
+        lag=(problem.lag + to_end)[kept],
+        release=release,
+        windows={
+            op: np.array([[0, latest[op]]], dtype=np.int64)
+            for op in np.flatnonzero(has_deadline).tolist()
+        },
     )
+    return Held(replace(part, problem=held), value + beyond)
+
+
+def _deadlines(part: Subproblem, left: IntArray, goal: int) -> IntArray:
+    most = np.full(len(left), -NEVER, dtype=np.int64)
+    for least, resource in work_by_resource(part.problem, part.implied.plain):
+        if least > goal:
+            own = part.problem.ops_by_resource[resource]
+            most[own] = np.minimum(most[own], left[own].max())
+    return most
