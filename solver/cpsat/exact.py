@@ -29,8 +29,8 @@ class Bisection:
     """Questions about targets between the bound and the best schedule.
 
     A target far below the optimum leaves such narrow start windows that it is refuted at once, and
-    a tight bound is met without any objective. A question takes one worker. With two, and nobody
-    else at work, halves are asked for on another thread.
+    a tight bound is met without any objective. A question takes one worker. With two, and no other
+    search, halves of the gap are asked for on another thread.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class Bisection:
     board : Board
         A board of the problem with a schedule.
     limits : SearchLimits
-        Limits of all questions and of what comes after them.
+        Limits of all questions and of the search after them.
     company : Company
-        What else searches the problem.
+        Other searches of the problem.
     params : BisectionParams, optional
         Budgets.
     """
@@ -74,7 +74,7 @@ class Bisection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the best schedule is within the gap that is asked for."""
+        """Whether the best schedule is within the gap."""
         value = self.schedule.value
         return value <= self.lower or value - self.lower <= self._limits.gap * value
 
@@ -99,7 +99,6 @@ class Bisection:
 
     @property
     def _has_worker_to_spare(self) -> bool:
-        """Whether halves are asked for on a thread of their own, as a question takes one worker."""
         params = self._params
         is_small = self.schedule.problem.num_ops <= params.paired_ops
         is_free = self._limits.workers == params.few_workers and self._limits.deterministic is None
@@ -107,7 +106,6 @@ class Bisection:
 
     @contextmanager
     def _halving_in_parallel(self) -> Iterator[None]:
-        """Raise the bound on another thread as long as the context lasts."""
         whole, self._limits = self._limits, replace(self._limits, workers=1)
         failed: list[BaseException] = []
 
@@ -131,7 +129,6 @@ class Bisection:
             raise error
 
     def _repeat(self, *steps: Callable[[float], None]) -> None:
-        """Take steps in turn with twice the effort each time, while there is reason to."""
         budget = self._params.units
         while self._may_ask():
             for step in steps:
@@ -163,7 +160,6 @@ class Bisection:
         self._ask(self.schedule.value - 1, budget, share, to_the_end=True)
 
     def _halve(self, budget: float, share: float | None = None) -> None:
-        """Ask for halves of the gap: above what is refuted, below what is left open."""
         left_open: int | None = None
         while self._may_ask():
             value, lower = self.schedule.value, self.lower
@@ -192,13 +188,6 @@ class Bisection:
     def _ask(
         self, target: int, units: float, share: float | None = None, *, to_the_end: bool = False
     ) -> bool:
-        """Ask whether a schedule of at most so many ticks exists, or which is the best one.
-
-        Returns
-        -------
-        bool
-            Whether there is an answer.
-        """
         limits = self._limits_of(units, share)
         gap = self._limits.gap if to_the_end else 1.0
         workers = 1 if limits.workers <= self._params.few_workers else limits.workers
@@ -210,7 +199,6 @@ class Bisection:
         return answer.infeasible or is_better
 
     def _learn(self, answer: ExactAnswer) -> bool:
-        """Take the schedule of an answer; return whether it is the best one."""
         with self._lock:
             self.units += answer.deterministic_time
             self._is_exact &= answer.memory_is_exact
@@ -225,7 +213,6 @@ class Bisection:
             return True
 
     def _limits_of(self, units: float, share: float | None = None) -> SearchLimits:
-        """Return limits of one question."""
         share = self._params.question_share if share is None else share
         left = self.left
         if left.deterministic is not None:
@@ -255,21 +242,21 @@ def solve_exactly(
 ) -> ExactAnswer:
     """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
-    Where a schedule is known, targets between it and the bound are refuted or met first.
-    Such amounts are rounded down first: that bound is a bound of the problem, and that schedule is
-    the answer if the checker accepts it. Otherwise the remaining time goes to the model with
-    amounts rounded up, whose schedules are all valid.
+    Where a schedule is known, targets between it and the bound come first. Amounts without a scale
+    are rounded down: that bound is the problem's, and that schedule is the answer if the checker
+    accepts it. Otherwise the remaining time goes to amounts rounded up, whose schedules are all
+    valid.
 
     Parameters
     ----------
     implied : ImpliedOrder
         The problem and its implied order.
     board : Board
-        A board of the problem; begins with its incumbent and bound, and is told of better ones.
+        Gives the first incumbent and bound, and is told of better ones.
     limits : SearchLimits
         Limits of the search.
     company : Company
-        What has searched the problem before, or searches it meanwhile.
+        Other searches of the problem.
     params : BisectionParams, optional
         Budgets of the questions.
 

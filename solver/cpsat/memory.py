@@ -14,45 +14,20 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import Problem
+from ppsolve.solver.cpsat.params import AMOUNTS
 from ppsolve.solver.cpsat.question import Rounding
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 
-FINE = 2**40
-"""Largest capacity. Rounding errs by 2**-40 of it per hold, so that 1,000 holds together stay
-within the 1e-9 by which a pool may be exceeded."""
-
-COARSE = 2**6
-"""Capacity that is allowed however long the horizon is; with less, rounded amounts say little."""
-
-MAX_COMBINATIONS = 1_000_000
-"""Combinations of counts that are compared to prove a scale exact; above it the scale is taken for
-inexact, which costs a second search with amounts rounded up, never a wrong answer."""
-
-KEPT_SCALES, FEW_AMOUNTS = 4096, 8
-"""Sets of so few amounts of which the integers are kept, a few MB: a search through stretches asks
-for the same ones again and again. Of 25 s of it on V 16 x 48 at 1.375p scales took 1.7 s, with this
-and numbers of 64 bits where they suffice 0.9."""
-
 
 @dataclass(frozen=True)
 class Demands:
-    """Integer demands of the holds of one pool.
+    """Integer demands of the holds of one pool."""
 
-    Parameters
-    ----------
-    demand : tuple of int
-        Demand of each hold.
-    capacity : int
-        Most that may be in use.
-    is_exact : bool
-        The integers allow exactly the sets of holds that the fractions allow.
-    """
-
-    demand: tuple[int, ...]
-    capacity: int
-    is_exact: bool
+    demand: tuple[int, ...]  # demand of each hold
+    capacity: int  # most that may be in use
+    is_exact: bool  # the integers allow exactly the sets of holds that the fractions allow
 
 
 def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: int) -> Demands:
@@ -65,8 +40,8 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
     limit : Fraction
         Largest amount that may be in use, allowed excess included.
     rounding : {"up", "down"}
-        Rounding where no small exact scale is found: up keeps every schedule within the limit,
-        down keeps every allowed schedule.
+        Where no small exact scale is found: up keeps every schedule within the limit, down keeps
+        every allowed schedule.
     horizon : int
         Latest end in ticks: the shorter it is, the finer the integers may be.
 
@@ -80,7 +55,7 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
     if available <= 0:
         return Demands((1,) * len(holds.amount), 0, is_exact=True)
     counts = Counter(holds.amount)
-    scale = _kept if len(counts) <= FEW_AMOUNTS else _scaled
+    scale = _kept if len(counts) <= AMOUNTS.few_amounts else _scaled
     scaled = scale(tuple(sorted(counts.items())), available, largest, rounding)
     whole = dict(zip(sorted(counts), scaled.demand, strict=True))
     return replace(scaled, demand=tuple(whole[amount] for amount in holds.amount))
@@ -92,7 +67,6 @@ def _scaled(
     largest: int,
     rounding: Rounding,
 ) -> Demands:
-    """Return one demand for each amount that occurs so many times, in the order of the amounts."""
     number = dict(counts)
     for scale in _candidate_scales(list(number), available):
         whole = {amount: math.ceil(amount * scale) for amount in number}
@@ -105,21 +79,15 @@ def _scaled(
     return Demands(demand, largest, is_exact=False)
 
 
-_kept = lru_cache(maxsize=KEPT_SCALES)(_scaled)
+_kept = lru_cache(maxsize=AMOUNTS.kept_scales)(_scaled)
 
 
 def _largest_capacity(num_holds: int, horizon: int) -> int:
-    """Return the largest capacity, a power of two, whose energy holds x horizon fits int64."""
     bits = 61 - max(1, num_holds).bit_length() - max(1, horizon).bit_length()
-    return max(COARSE, min(FINE, 1 << max(0, bits)))
+    return max(AMOUNTS.coarsest, min(AMOUNTS.finest, 1 << max(0, bits)))
 
 
 def _candidate_scales(amounts: list[Fraction], available: Fraction) -> Iterator[Fraction]:
-    """Yield the scales to try, small capacities first, the common denominator last.
-
-    The last one is always exact where it is small enough; the others only find an equivalent model
-    with smaller numbers.
-    """
     if not amounts or available <= 0:
         return
     smallest = min(amounts)
@@ -132,13 +100,9 @@ def _candidate_scales(amounts: list[Fraction], available: Fraction) -> Iterator[
 def _same_sets(
     counts: dict[Fraction, int], whole: dict[Fraction, int], available: Fraction, capacity: int
 ) -> bool:
-    """Return true if the same multisets of amounts fit the fractions and the integers.
-
-    Only the last amount's largest count has to be compared for each choice of the others.
-    """
     amounts = sorted(counts, reverse=True)
     most = [min(counts[a], available // a) for a in amounts]
-    if math.prod(n + 1 for n in most[:-1]) > MAX_COMBINATIONS:
+    if math.prod(n + 1 for n in most[:-1]) > AMOUNTS.combinations:
         return False
     unit = math.lcm(available.denominator, *(a.denominator for a in amounts))
     exact = int(available * unit)
@@ -162,15 +126,7 @@ def _same_sets(
 
 
 class OrderLiterals:
-    """Whether one op runs before another one, both on one resource: known, or a literal.
-
-    Parameters
-    ----------
-    variables : Variables
-        The model's variables.
-    graph : Dag
-        Precedences that decide pairs.
-    """
+    """The order of two ops of one resource: known from precedences or windows, or a literal."""
 
     def __init__(self, variables: Variables, graph: Dag) -> None:
         self._variables = variables
@@ -318,16 +274,14 @@ def add_levels(variables: Variables, orders: OrderLiterals, holds: Holds, demand
 
 
 def _may_be_held(orders: OrderLiterals, op: int, first: int, last: int) -> bool:
-    """Return false if the hold between two ops is known not to contain the start of an op."""
     begins = first in {ALWAYS, op} or orders.known(first, op) is not False
     return begins and (last == ALWAYS or orders.known(last, op) is not True)
 
 
 def add_monotony(variables: Variables) -> None:
-    """Let a literal of two ops imply those of their neighbours in index order, where there are any.
+    """Let a literal of two ops imply those of their neighbours in index order.
 
-    What ends before an op starts ends before the next one of its column starts, and the one before
-    it in its own column ends still earlier.
+    What ends before an op starts ends before the next one of its column starts.
     """
     columns = [column.tolist() for family in variables.problem.families for column in family.T]
     following = {a: b for column in columns for a, b in pairwise(column)}

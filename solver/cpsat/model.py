@@ -12,17 +12,11 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.parameters import ModelTraits
+from ppsolve.solver.cpsat.params import MODEL
 from ppsolve.solver.cpsat.question import Rounding
 from ppsolve.solver.cpsat.variables import Variables, add_objective
 from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-MAX_SMALL = 30
-"""Literals for pairs of ops up to which a model of device spans is small, and minimised with all
-rules in its linear relaxation. That refutes circles of devices that wait for each other, whose
-starts propagation raises by one tick after the other. Of 100 pipelines of 3 x 3 with times of 16
-digits, up to 23 literals each, 3 were open after 4 s without and none with; a 4 x 6 with 38 was
-proved without only."""
 
 
 class OutOfTimeError(Exception):
@@ -30,17 +24,7 @@ class OutOfTimeError(Exception):
 
 
 class CpsatModel:
-    """Variables, constraints and objective of one problem.
-
-    Parameters
-    ----------
-    variables : Variables
-        Starts, intervals and the objective.
-    constraints : Constraints
-        The rules, not yet added.
-    lower, upper : int
-        Least and largest objective that is looked for, in ticks.
-    """
+    """Variables, constraints and objective of one problem, between two objectives in ticks."""
 
     def __init__(
         self, variables: Variables, constraints: Constraints, lower: int, upper: int
@@ -52,14 +36,14 @@ class CpsatModel:
 
     @property
     def traits(self) -> ModelTraits:
-        """What the parameters of a search depend on."""
+        """Properties that decide the parameters of a search."""
         problem, literals = self.implied.problem, len(self.variables.orders)
         is_span = problem.objective is Objective.DEVICE_SPAN
         return ModelTraits(
             has_plain_intervals=self.constraints.has_plain_intervals,
             is_mostly_alike=2 * sum(f.size for f in problem.families) >= problem.num_ops,
             has_many_literals=self.constraints.has_many_literals,
-            is_small_span=is_span and 0 < literals <= MAX_SMALL,
+            is_small_span=is_span and 0 < literals <= MODEL.small_span_literals,
         )
 
     @classmethod
@@ -148,7 +132,7 @@ class CpsatModel:
         Parameters
         ----------
         lower : int
-            A proven lower bound, in ticks.
+            A proved lower bound, in ticks.
         best : Schedule
             A better schedule, in index order; becomes the hint and the largest objective.
         """
@@ -166,7 +150,6 @@ def _ask(clock: Clock) -> None:
 
 
 def _largest_objective(problem: Problem, windows: Windows) -> int:
-    """Return an upper bound on the objective of every schedule within the windows."""
     if problem.objective is Objective.COMPLETION:
         return int(problem.weight @ (windows.latest + problem.duration))
     return windows.horizon
@@ -187,7 +170,7 @@ def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
     Returns
     -------
     Schedule
-        A valid schedule in which starts ascend within each column.
+        Valid too; starts ascend within each column.
     """
     start = schedule.start.copy()
     for family in implied.problem.families:

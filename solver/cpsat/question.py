@@ -13,40 +13,22 @@ from ppsolve.solver.clock import Clock
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Limits and settings of one search.
+    """Limits and settings of one search."""
 
-    Parameters
-    ----------
-    seconds : float or None
-        Wall time; None for no limit.
-    deterministic : float or None
-        CP-SAT's deterministic time, reproducible with one worker and a seed; None for no limit.
-    gap : float
-        Stop once (value - bound) / value is at most this.
-    workers : int
-        Search threads.
-    seed : int
-        Random seed.
-    dynamic_orders : bool
-        Propagate all pairs of ops of one resource together with their precedences.
-    is_short : bool
-        The question is one of many that take a second or so: begin sooner and propagate less, where
-        ops are not mostly alike.
-    is_plain : bool
-        Use CP-SAT's defaults, whatever the model and the question are like.
-    clock : Clock, optional
-        The clock of the call that the search is part of: the search ends with it.
-    """
-
-    seconds: float | None = 60.0
+    seconds: float | None = 60.0  # wall time; None for no limit
+    # CP-SAT's deterministic time, reproducible with one worker and a seed; None for no limit
     deterministic: float | None = None
-    gap: float = 0.0
+    gap: float = 0.0  # stop once (value - bound) / value is at most this
+    # workers, seed: search threads, and random seed
     workers: int = 1
     seed: int = 0
+    # propagate all pairs of ops of one resource together with their precedences
     dynamic_orders: bool = False
+    # one of many questions that take a second or so: begin sooner and propagate less, where ops are
+    # not mostly alike
     is_short: bool = False
-    is_plain: bool = False
-    clock: Clock | None = None
+    is_plain: bool = False  # use CP-SAT's defaults
+    clock: Clock | None = None  # clock of the call: the search ends with it
 
     def start(self) -> Clock:
         """Return a clock that runs from now until the wall limit."""
@@ -61,19 +43,19 @@ class SearchLimits:
         )
 
     def less(self, seconds: float, units: float) -> SearchLimits:
-        """Return the limits minus the time used.
+        """Return the limits minus the time used, never below 0.
 
         Parameters
         ----------
         seconds : float
             Wall time used.
         units : float
-            Deterministic time used, in CP-SAT's units.
+            Deterministic time used.
 
         Returns
         -------
         SearchLimits
-            Remaining limits, never below 0.
+            What remains.
         """
         return replace(
             self,
@@ -93,7 +75,7 @@ EXACT, FEW_DEVICES, NEIGHBOURHOODS = "cp-sat", "few-devices", "neighbourhoods"
 
 
 class Company(Enum):
-    """What else searches a problem, which says what is worth asking."""
+    """Other searches of a problem: they say which questions are worth asking."""
 
     NEW = "nothing has searched it"
     SEARCHED = "searches have found the incumbent, so that often nothing is better"
@@ -102,53 +84,23 @@ class Company(Enum):
 
 @dataclass(frozen=True)
 class Question:
-    """What CP-SAT is asked about a problem.
+    """A question to CP-SAT about a problem."""
 
-    Parameters
-    ----------
-    lower : int
-        A proved lower bound in ticks. It becomes part of the model, as CP-SAT's own bound can be
-        far lower.
-    known : Schedule, optional
-        The best known schedule: gives the horizon and the hint.
-    upper : int, optional
-        Largest objective to look for, in ticks.
-    rounding : {"up", "down"}
-        Rounding of memory amounts that have no small exact scale.
-    window_work : bool
-        Count the work in every hole: proves more where holes are nearly full, takes longer.
-    """
-
-    lower: int
-    known: Schedule | None = None
-    upper: int | None = None
-    rounding: Rounding = "down"
+    lower: int  # a proved lower bound in ticks, which becomes part of the model
+    known: Schedule | None = None  # the best known schedule: gives the horizon and the hint
+    upper: int | None = None  # largest objective to look for, in ticks
+    rounding: Rounding = "down"  # rounding of memory amounts that have no small exact scale
+    # count the work in every hole: proves more where holes are nearly full, takes longer
     window_work: bool = False
 
 
 @dataclass(frozen=True)
 class ExactAnswer:
-    """Outcome of one run of CP-SAT.
+    """Outcome of one run of CP-SAT."""
 
-    Parameters
-    ----------
-    schedule : Schedule or None
-        Best schedule of the model.
-    bound : int or None
-        Proven lower bound of the model, in ticks.
-    infeasible : bool
-        The model was proved to have no schedule.
-    stop_reason : StopReason
-        Reason for which the search ended.
-    memory_is_exact : bool
-        The model's memory rules are exactly the problem's.
-    deterministic_time : float
-        Deterministic time used, in CP-SAT's units; 0 for a run that was given up on.
-    """
-
-    schedule: Schedule | None
-    bound: int | None
-    infeasible: bool
-    stop_reason: StopReason
-    memory_is_exact: bool
-    deterministic_time: float
+    schedule: Schedule | None  # best schedule of the model
+    bound: int | None  # proved lower bound of the model, in ticks
+    infeasible: bool  # the model was proved to have no schedule
+    stop_reason: StopReason  # why the search ended
+    memory_is_exact: bool  # the model's memory rules are exactly the problem's
+    deterministic_time: float  # in CP-SAT's units; 0 for an abandoned run

@@ -19,23 +19,16 @@ from ppsolve.solver.board import Board, Incumbent, WrongScheduleError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.model import CpsatModel, OutOfTimeError, index_ordered
 from ppsolve.solver.cpsat.parameters import configured
+from ppsolve.solver.cpsat.params import WAIT
 from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 class SharedIncumbent:
-    """Best schedule and bound of all runs on one model, CP-SAT's and those of a board.
+    """Best schedule and bound of all runs on one model, CP-SAT's and the board's, from any thread.
 
-    Parameters
-    ----------
-    model : CpsatModel
-        The model that is searched.
-    board : Board, optional
-        A board of the model's problem.
-    proposes : bool
-        Schedules of the model are valid, so that they are proposed to the board.
-    raises : bool
-        Bounds of the model are those of the problem, so that the board's bound is raised.
+    Schedules are proposed to the board where those of the model are valid, and its bound is raised
+    where bounds of the model are the problem's.
     """
 
     def __init__(
@@ -65,7 +58,7 @@ class SharedIncumbent:
 
     @property
     def gap(self) -> float:
-        """Share of the best value that lies above the bound, infinite without a schedule."""
+        """Share of the best value above the bound; infinite without a schedule."""
         if self.value is None:
             return math.inf
         return (self.value - self.bound) / self.value if self.value else 0.0
@@ -104,10 +97,7 @@ class SharedIncumbent:
             self._board.raise_bound(bound, EXACT)
 
     def take_incumbent(self) -> None:
-        """Take the board's schedule if it is better.
-
-        One above the largest objective that is looked for says nothing here.
-        """
+        """Take the board's schedule if it is better and within the largest objective."""
         best = None if self._board is None else self._board.incumbent
         if best is None or best is self._taken or best.by == EXACT:
             return
@@ -120,7 +110,7 @@ class SharedIncumbent:
                 self.schedule = ordered
 
     def note_response(self, response: Any) -> None:
-        """Take the last word of a run that has ended: its solution, if any, and its bound."""
+        """Take the solution, if any, and the bound of a run that has ended."""
         if len(response.solution):
             self.note_solution(list(response.solution), round(response.objective_value))
         # A run that presolve closes tells its bound nowhere else.
@@ -133,7 +123,7 @@ class SharedIncumbent:
         return StopReason.GAP if self.gap <= gap else None
 
     def close(self) -> None:
-        """Take nothing more: a search that was given up on may go on for a while."""
+        """Take nothing more: an abandoned search may go on for a while."""
         with self._lock:
             self._is_closed = True
 
@@ -151,29 +141,14 @@ class Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         self._found.note_solution(solution, round(self.objective_value))
 
 
-ASK = 0.02
-"""Seconds between two requests to stop: one that comes before the search has begun is lost."""
-
-PATIENCE = 10.0
-"""Seconds that a process waits at its end for abandoned runs, which were told to end long before.
-Of a model of 12,288 ops in presolve they lived on for 0.2 to 1 s."""
-
 _ABANDONED: list[SolverRun] = []
 
 
 class SolverRun:
-    """CP-SAT at work on a model. The thread is a daemon: an abandoned one keeps no process alive.
+    """CP-SAT at work on a model, on a daemon thread, so that nobody has to wait for it.
 
-    Parameters
-    ----------
-    model : CpsatModel
-        The model, which nobody may change before the run has ended.
-    found : SharedIncumbent
-        Told about schedules and bounds.
-    limits : SearchLimits
-        Limits of the search.
-    spent : float
-        Wall seconds of the limit that were used before.
+    Nobody may change the model before the run has ended. `spent` wall seconds of the limit were
+    used before.
     """
 
     def __init__(
@@ -203,20 +178,12 @@ class SolverRun:
     def stop(self, grace: float) -> bool:
         """Ask the search to stop until it does or the grace is over.
 
-        Parameters
-        ----------
-        grace : float
-            Seconds to wait.
-
-        Returns
-        -------
-        bool
-            Whether it has ended.
+        `grace` is in seconds. Return whether it ended.
         """
         deadline = time.monotonic() + grace
         while True:
             self.solver.stop_search()
-            if self.wait(ASK):
+            if self.wait(WAIT.ask):
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -234,15 +201,15 @@ class SolverRun:
         Raises
         ------
         Exception
-            Whatever CP-SAT or a listener raised on the thread.
+            Whatever CP-SAT or a callback raised on the thread.
         """
         if self._error is not None:
             raise self._error
         return self._status
 
 
-def await_abandoned(code: int = 1, patience: float = PATIENCE) -> None:
-    """Wait for abandoned runs; end the process here and now where one outlives the patience.
+def await_abandoned(code: int = 1, patience: float = WAIT.exit) -> None:
+    """Wait for abandoned runs; end the process at once where one outlives the patience.
 
     A thread of CP-SAT that comes back to an interpreter which is shutting down aborts the process.
 
@@ -262,21 +229,6 @@ def await_abandoned(code: int = 1, patience: float = PATIENCE) -> None:
         os._exit(code)
 
 
-POLL = 0.05
-"""Seconds between two looks at the clock and the board."""
-
-GRACE = 0.2
-"""Seconds that CP-SAT has to end after it was told to; then its run is abandoned."""
-
-HEAD_START = 0.1
-"""Seconds before the deadline at which CP-SAT is told to end, a twentieth of shorter limits, so
-that an abandoned run answers 0.1 s late at most."""
-
-FIRST_CALM = 2.0
-"""Seconds without a better solution before the first start with a schedule of the board; doubled by
-every start, since each loses the clauses learned so far."""
-
-
 CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID})
 """Statuses after which no start with a better schedule can change anything."""
 
@@ -284,16 +236,7 @@ CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_IN
 class CpsatSearch:
     """Runs of CP-SAT on one model until the optimum is proved or a limit is reached.
 
-    Parameters
-    ----------
-    model : CpsatModel
-        The built model.
-    found : SharedIncumbent
-        What is known so far.
-    limits : SearchLimits
-        Limits of all runs together.
-    clock : Clock
-        Began when `limits` did, before the model was built.
+    The limits are those of all runs together; the clock began before the model was built.
     """
 
     def __init__(
@@ -305,24 +248,21 @@ class CpsatSearch:
     ) -> None:
         self._model, self._found = model, found
         self._limits, self._clock = limits, clock
-        self._calm = FIRST_CALM
+        self._calm = WAIT.first_calm
         self._left = limits
         self._units = 0.0
-        self._early = min(HEAD_START, (clock.left + clock.elapsed) / 20)
+        self._early = min(WAIT.head_start, (clock.left + clock.elapsed) / 20)
         self._run = self._start()
 
     def execute(self) -> ExactAnswer:
-        """Search, and answer from what is known once there is no more reason to wait.
-
-        Python raises interrupts in the main thread, which is this one where there are any.
-        """
+        """Search until there is no more reason to wait; Ctrl-C returns what is known."""
         interrupted = False
         try:
             while self._watch():
                 self._start_again()
         except KeyboardInterrupt:
             interrupted = True
-        if not self._run.stop(GRACE):
+        if not self._run.stop(WAIT.grace):
             self._run.abandon()
         return self._answer(interrupted)
 
@@ -331,7 +271,6 @@ class CpsatSearch:
         return SolverRun(self._model, self._found, self._left, self._clock.elapsed)
 
     def _start_again(self) -> None:
-        """Start from the board's schedule; the run before has ended, so the model may change."""
         self._spend()
         self._calm *= 2
         best = self._found.schedule
@@ -345,9 +284,8 @@ class CpsatSearch:
         self._left = self._left.less(0.0, used)
 
     def _watch(self) -> bool:
-        """Wait while there is a reason to; return whether to start again."""
         again = False
-        while not self._run.wait(POLL):
+        while not self._run.wait(WAIT.poll):
             self._found.take_incumbent()
             if self._clock.left <= self._early or self._is_closed():
                 return False
@@ -357,7 +295,6 @@ class CpsatSearch:
         return again and self._run.status not in CONCLUSIVE and self._clock.left > self._early
 
     def _is_closed(self) -> bool:
-        """Whether a schedule of the board is good enough; CP-SAT ends by itself for its own."""
         return self._is_ahead() and self._found.gap <= self._limits.gap
 
     def _is_ahead(self) -> bool:
@@ -365,7 +302,6 @@ class CpsatSearch:
         return value is not None and (searched is None or value < searched)
 
     def _has_better_start(self) -> bool:
-        """Whether a schedule of the board leads, and CP-SAT has found nothing for a while."""
         last = max(self._run.began, self._found.improved)
         return self._is_ahead() and time.monotonic() - last >= self._calm
 
@@ -392,7 +328,7 @@ class CpsatSearch:
 def stop_reason(
     solver: cp_model.CpSolver, status: int, limits: SearchLimits, interrupted: bool
 ) -> StopReason:
-    """Return why CP-SAT ended.
+    """Return why CP-SAT ended: a proof, or the limit that was reached.
 
     Parameters
     ----------
@@ -408,7 +344,7 @@ def stop_reason(
     Returns
     -------
     StopReason
-        A proof, or the limit that was reached.
+        The reason.
     """
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
@@ -440,15 +376,15 @@ def solve(
     limits : SearchLimits
         Limits of the search.
     board : Board, optional
-        A board of this problem. Better schedules are proposed to it, as far as the model keeps all
-        limits of memory, and bounds are raised where `upper` is None. A better incumbent of the
-        board ends the search at the bound, and is searched on from where it leads for long.
+        A board of this problem. Schedules that are surely valid are proposed, bounds are raised
+        where `upper` is None. A better incumbent ends the search at the bound, and restarts it
+        where it leads for long.
 
     Returns
     -------
     ExactAnswer
-        Schedule, bound and reason of the stop; the schedule is None where the time did not suffice
-        to build the model. Check the schedule before it is used.
+        Its schedule is None where the time did not suffice to build the model. Check the schedule
+        before it is used.
 
     Raises
     ------

@@ -51,15 +51,8 @@ def _ends_on_devices(problem: Problem) -> bool:
 class FixedOrderGraph:
     """A schedule with the order of its ops as a graph, of which windows are taken.
 
-    A device span runs from the start of a device to its end. When devices may start stays here, so each
-    op has one tail for all devices: the longest path to the end of a device, less that start.
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        A problem of n ops without an `obstacle`.
-    schedule : Schedule
-        A feasible schedule in index order.
+    A device span runs from the start of a device to its end. When devices may start stays here, so
+    each op has one tail for all devices: the longest path to the end of a device, less that start.
 
     Attributes
     ----------
@@ -98,18 +91,10 @@ class FixedOrderGraph:
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
     def sequence(self, slant: int) -> IntArray:
-        """Return all ops in the order in which a slanted line passes their starts.
+        """Return all ops in the order in which a line passes their starts, int64[n].
 
-        Parameters
-        ----------
-        slant : int
-            1: the line reaches each device `slope` ticks after the one before; -1: so much sooner;
-            0: all devices at the same moment.
-
-        Returns
-        -------
-        int64[n]
-            Each op stands behind those that it waits for.
+        With a slant of 1 the line reaches each device `slope` ticks after the one before, with -1
+        so much sooner, with 0 all at once. Each op stands behind those that it waits for.
         """
         sequence: IntArray = self._line(slant).op
         return sequence
@@ -175,8 +160,8 @@ class FixedOrderGraph:
     def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
         """Return the ops between two places of a sequence of starts as a problem.
 
-        Ops before stay where they are and give release times. Those behind keep their orders and give
-        tails; use of a pool at either end does not depend on what happens within.
+        Ops before stay where they are and give release times. Those behind keep their orders and
+        give tails; use of a pool at either end does not depend on what happens within.
 
         Parameters
         ----------
@@ -223,27 +208,14 @@ class FixedOrderGraph:
 
 @dataclass(frozen=True, eq=False)
 class Subproblem:
-    """Some ops of a schedule as a problem, see `FixedOrderGraph.part`.
+    """Some ops of a schedule as a problem, see `FixedOrderGraph.part`."""
 
-    Parameters
-    ----------
-    whole : FixedOrderGraph
-        The schedule.
-    ops : int64[k]
-        Op i of `problem` is ``ops[i]``, op k is the end.
-    place : int64[n]
-        0 for ops before the window, 1 within, 2 behind.
-    problem : Problem
-        k + 1 ops.
-    tail : int64[k]
-        Least ticks from the end of each op to the end of the problem; `NEVER` where it does not wait
-        for the op.
-    """
-
-    whole: FixedOrderGraph
-    ops: IntArray
-    place: IntArray
-    problem: Problem
+    whole: FixedOrderGraph  # the schedule
+    ops: IntArray  # int64[k]: op i of `problem` is ``ops[i]``, op k is the end
+    place: IntArray  # int64[n]: 0 for ops before the window, 1 within, 2 behind
+    problem: Problem  # k + 1 ops
+    # int64[k]: least ticks from the end of each op to the end of the problem; `NEVER` where it does
+    # not wait for the op
     tail: IntArray
 
     @cached_property
@@ -259,18 +231,7 @@ class Subproblem:
         return Schedule(self.problem, np.append(start, end))
 
     def put_back(self, found: Schedule) -> Schedule:
-        """Return the whole schedule with the window in the order of another schedule.
-
-        Parameters
-        ----------
-        found : Schedule
-            A schedule of the window's problem.
-
-        Returns
-        -------
-        Schedule
-            Everything starts as early as the orders allow.
-        """
+        """Return the whole schedule, timed anew, with the window in the order of another one."""
         start = self.whole.schedule.start.copy()
         start[self.ops] = found.start[:-1]
         orders = [
@@ -366,14 +327,18 @@ def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Ed
 
 @dataclass(frozen=True, eq=False)
 class PoolLevel:
-    pool: Pool
-    whole: IntArray
+    """A pool in whole numbers, all in units of 1 / `unit`."""
+
+    pool: Pool  # the pool
+    whole: IntArray  # int64[a] or object[a]: its amounts
+    # initial, limit: initial use, and most that may be in use
     initial: int
     limit: int
-    unit: int
+    unit: int  # parts of 1
 
     @classmethod
     def of(cls, pool: Pool) -> Self:
+        """Return a pool in whole numbers."""
         count = 2 + len(pool.acquire_op) + len(pool.release_op)
         whole, unit = whole_units((*pool.amounts, pool.initial, pool.limit), count)
         return cls(pool, whole[:-2], int(whole[-2]), int(whole[-1]), unit)
@@ -414,27 +379,20 @@ class PoolLevel:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A window in which full devices have deadlines in place of a share in the objective.
+    """A window in which full devices have deadlines in place of a share in the objective."""
 
-    Parameters
-    ----------
-    part : Subproblem
-        Its problem has a start window for each op of a full device.
-    value : int
-        Makespan of the known schedule there, in ticks: the longest path from the other devices, plus a
-        time that is the same for all paths.
-    """
-
-    part: Subproblem
+    part: Subproblem  # its problem has a start window for each op of a full device
+    # makespan of the known schedule there, in ticks: the longest path from the other devices, plus
+    # a time that is the same for all paths
     value: int
 
 
 def hold_full(part: Subproblem, goal: int) -> Held | None:
     """Return a window's problem that asks for shorter paths from all devices that are not full.
 
-    A device is full if its work here leaves it no path as short as the goal: it may be left as late as
-    now, and others have to be left sooner. That alone makes no shorter schedule, but once each path is
-    shortened in some window, the schedule is shorter.
+    A device is full if its work here leaves it no path as short as the goal: it may be left as late
+    as now, and others have to be left sooner. That alone makes no shorter schedule, but once each
+    path is shortened in some window, the schedule is shorter.
 
     Parameters
     ----------

@@ -16,19 +16,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 class Variables:
-    """All variables of one model.
-
-    Parameters
-    ----------
-    model : CpModel
-        The model that the variables are added to.
-    implied : ImpliedOrder
-        The problem, n ops.
-    windows : Windows
-        Domain of every start.
-    lower, upper : int
-        Domain of the objective, in ticks.
-    """
+    """All variables of one model: a start per op within its window, and the objective."""
 
     def __init__(
         self,
@@ -99,7 +87,7 @@ class Variables:
         Returns
         -------
         IntVar
-            A literal, made on first use.
+            Made on first use.
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
@@ -129,10 +117,10 @@ class Variables:
         _set_domain(places[self.objective.index], [lower, upper])
 
     def hint(self, schedule: Schedule) -> None:
-        """Hint a complete schedule: every start, the sizes of holds and the objective.
+        """Hint a complete schedule: starts, sizes of holds, orders and the objective.
 
-        Without the hint of the objective some models of 8 x 24 found no schedule in 60 s. A hint
-        given before is replaced, that of other variables is kept.
+        Without a hint of the objective CP-SAT may find no schedule for long. Hints of redundant
+        rules' variables are kept.
         """
         starts, ends = schedule.start.tolist(), schedule.end.tolist()
         hints = dict(enumerate(starts))
@@ -149,7 +137,6 @@ class Variables:
         self._set_hints(hints)
 
     def _set_hints(self, hints: dict[int, int]) -> None:
-        """Hint values by index of the variable, all at once: one by one takes 100 times longer."""
         given = self.model.proto.solution_hint
         merged = dict(zip(given.vars, given.values, strict=True)) | hints
         for field, values in ((given.vars, merged.keys()), (given.values, merged.values())):
@@ -170,7 +157,7 @@ def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
     variables : Variables
         The model's variables.
     implied : ImpliedOrder
-        The problem and its implied order, which leaves few ops that can be first or last.
+        Leaves few ops that can be first or last.
     """
     match implied.problem.objective:
         case Objective.DEVICE_SPAN:
@@ -216,7 +203,6 @@ def _device_span(variables: Variables, implied: ImpliedOrder) -> None:
 
 
 def _outer_rows(implied: ImpliedOrder) -> tuple[BoolArray, BoolArray]:
-    """Return masks of the ops that are first, or last, of their column: bool[n] each."""
     first = np.ones(implied.problem.num_ops, dtype=np.bool_)
     last = first.copy()
     for family in implied.problem.families:

@@ -23,26 +23,11 @@ from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 SLANTS = (0, 1, -1)
-"""Borders of windows: at one moment, or after a micro-batch as it goes from device to device, so
-that a window of few ops has all that holds it up."""
+"""Borders of windows: at one moment, or moving from device to device with a micro-batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class _WindowQuestion:
-    """What to ask about a window.
-
-    Parameters
-    ----------
-    part : Subproblem
-        The window.
-    target : int
-        Makespan of its problem to reach, in ticks.
-    most : int
-        Value of the whole schedule then, at most, in ticks.
-    bound : int
-        A lower bound on that makespan, in ticks.
-    """
-
     part: Subproblem
     target: int
     most: int
@@ -50,13 +35,12 @@ class _WindowQuestion:
 
 
 def _bound(part: Subproblem, enough: int) -> int:
-    """Return a lower bound on the makespan of a part, not the best one where `enough` is proved."""
     return best_bound(lower_bounds(part.implied, enough=enough)).value
 
 
 @dataclass
 class Counts:
-    """What became of the windows of one pass or more."""
+    """Outcomes of windows of one pass or more."""
 
     bounded: int = 0
     refuted: int = 0
@@ -70,26 +54,16 @@ class WindowLNS:
 
     Bounds refute most windows in a millisecond, CP-SAT many others: so they grow until they are
     hard. Where a window can gain little, as some device is busy all the time, the paths from other
-    devices are shortened instead. What CP-SAT refuted is passed over until its order changes, or
+    devices are shortened instead. Refuted windows are passed over until their order changes, or
     nothing else gives anything.
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        A problem without an `obstacle`.
-    board : Board
-        A board of the problem with a schedule. The search goes on from better incumbents of others,
-        and ends where the bound is met.
-    limits : SearchLimits
-        Limits of the whole search.
-    params : WindowParams, optional
-        Sizes and budgets.
     """
 
-    implied: ImpliedOrder
+    implied: ImpliedOrder  # a problem without an `obstacle`
+    # A board of the problem with a schedule. The search goes on from better incumbents of others,
+    # and ends where the bound is met
     board: Board
-    limits: SearchLimits
-    params: WindowParams = WindowParams()
+    limits: SearchLimits  # limits of the whole search
+    params: WindowParams = WindowParams()  # sizes and budgets
     spent: float = 0.0
     is_interrupted: bool = False
     is_exhausted: bool = False
@@ -120,25 +94,13 @@ class WindowLNS:
         return met or used_up or ended or self._clock.is_over
 
     def run(self, clock: Clock | None = None) -> Schedule:
-        """Search until it is over, or a clock is; a later call goes on from there.
-
-        Parameters
-        ----------
-        clock : Clock, optional
-            The clock of this turn; that of the limits by default.
-
-        Returns
-        -------
-        Schedule
-            The best schedule.
-        """
+        """Search until it is over, or a clock is; a later call goes on from there."""
         self._clock = clock or self._clock
         while not self.is_over:
             self._step()
         return self.best
 
     def _step(self) -> None:
-        """Try the next window; after a pass that brought nothing make them longer."""
         if not self._places:
             self._begin_pass()
         first, slant = self._places.pop()
@@ -152,10 +114,6 @@ class WindowLNS:
             self._end_pass()
 
     def _begin_pass(self) -> None:
-        """Plan windows of one size that overlap, in random order, all over the schedule.
-
-        A pass that is cut short by the end of a turn goes on in the next one.
-        """
         self._before, self._counted = self.best.value, replace(self.counts)
         ops, step = self.implied.problem.num_ops, max(1, self._ops // self.params.overlap)
         for slant in SLANTS if self._whole.slope else SLANTS[:1]:
@@ -165,7 +123,6 @@ class WindowLNS:
         self._has_passed_over = False
 
     def _end_pass(self) -> None:
-        """Plan what follows a pass: longer windows once no window of a size gives anything."""
         is_better = self.best.value < self._before
         self._asks_again = not is_better and self._has_passed_over
         if not (is_better or self._asks_again):
@@ -178,10 +135,8 @@ class WindowLNS:
         return not self._asks_again and bool(self._refuted[ops[edge : len(ops) - edge]].all())
 
     def _try(self, first: int, last: int, slant: int) -> None:
-        """Look for a better order of one window."""
         self.spent += self.params.base_units
         aim = self._aim()
-        # Of 1,046 windows of V 16 x 48 at 1.375p this refutes 848, bounds of the part 51 more.
         if self._whole.refutes(first, last, slant, aim):
             self.counts.bounded += 1
             return
@@ -217,7 +172,6 @@ class WindowLNS:
             self._refuted[part.ops] = False
 
     def _aim(self) -> Aim:
-        """Return the aim of windows of the present length."""
         known = self._whole.schedule.value + self._whole.shift
         gap = self.best.value - self.board.bound.value
         # The search is exhausted once no longest window has a better schedule, however little.
@@ -229,7 +183,6 @@ class WindowLNS:
         return Aim(known, least, known - int(params.held_gain * gap), step)
 
     def _question(self, part: Subproblem, aim: Aim) -> _WindowQuestion:
-        """Return the question about a window: a better schedule, or shorter paths for one."""
         bound = _bound(part, aim.known - aim.least + 1)
         if aim.known - bound >= aim.least:
             return _WindowQuestion(part, aim.known - 1, self.best.value - 1, bound)
@@ -241,7 +194,6 @@ class WindowLNS:
         return _WindowQuestion(held.part, target, self.best.value, _bound(held.part, target + 1))
 
     def _accept(self, found: Schedule, most: int) -> bool:
-        """Keep a schedule if it is valid and no longer than asked for."""
         # Amounts of memory without a small scale are rounded in the model.
         if found.value > most or check_schedule(found.problem, found):
             return False
@@ -249,7 +201,6 @@ class WindowLNS:
         return True
 
     def _take_incumbent(self) -> None:
-        """Go on from a better schedule of another search, with windows as long as now."""
         other = self.board.incumbent
         if other is not self._taken and other is not None:
             self._taken = other
@@ -266,7 +217,6 @@ class WindowLNS:
             self._taken = self.board.incumbent
 
     def _grow(self, before: Counts) -> None:
-        """Make windows longer, or the effort for each larger where most are left open."""
         refuted = self.counts.refuted - before.refuted
         left_open = self.counts.left_open - before.left_open
         if self._ops < self._most and left_open <= refuted:

@@ -24,15 +24,11 @@ from ppsolve.solver.heuristics.list_scheduling import (
     most_work,
 )
 from ppsolve.solver.heuristics.order_search import ORDERS, obstacle, order_search
+from ppsolve.solver.heuristics.params import COMPACTION
 from ppsolve.solver.heuristics.spans import compact_spans
 from ppsolve.solver.heuristics.sweep import SWEEP, list_sweep
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.timing import time_orders
-
-_MAX_OPS_SERIAL = 50_000
-"""Pipelines of this size (32 devices x 512 micro-batches) take 1 to 2 s. Where every op walks
-through all gaps of its resource, time grows with the square of the ops, so larger ones are
-refused."""
 
 
 def list_tail(problem: Problem) -> Schedule:
@@ -60,9 +56,10 @@ def list_serial(problem: Problem) -> Schedule:
     NotApplicableError
         The problem has too many ops.
     """
-    if problem.num_ops > _MAX_OPS_SERIAL:
+    most = 50_000  # takes 1 to 2 s; time may grow with the square of the ops
+    if problem.num_ops > most:
         raise NotApplicableError(
-            f"needs at most {_MAX_OPS_SERIAL} ops (serial generation), got {problem.num_ops}"
+            f"needs at most {most} ops (serial generation), got {problem.num_ops}"
         )
     return generate_serial(problem, longest_tail(problem), index_order(problem))
 
@@ -70,15 +67,7 @@ def list_serial(problem: Problem) -> Schedule:
 def settled(schedule: Schedule) -> Schedule:
     """Return a schedule with each op as early as its orders allow, where memory allows that too.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        A valid schedule; of a problem whose device spans count ops may have to start late.
-
-    Returns
-    -------
-    Schedule
-        A valid schedule, no longer than the given one.
+    Where device spans count, ops may have to start late: such a schedule is returned as it is.
     """
     if schedule.problem.objective is not Objective.MAKESPAN:
         return schedule
@@ -90,15 +79,11 @@ def _parallel(problem: Problem, rule: PriorityRule) -> Schedule:
     return generate_parallel(problem, rule, index_order(problem))
 
 
-_COMPACTION_SHARE = 0.5
-"""Share of the time that is left for smaller spans; then the schedule must be checked and kept."""
-
-
 def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
         made = generate(request.problem)
         if request.problem.objective is Objective.DEVICE_SPAN:
-            made = compact_spans(made, request.effort.clock.share(_COMPACTION_SHARE))
+            made = compact_spans(made, request.effort.clock.share(COMPACTION.share))
         return Proposal(made.normalised())
 
     return propose

@@ -13,81 +13,48 @@ from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.heuristics.list_scheduling import tails
 
-_ROUNDING = 1e-6
-"""Added before a limit is rounded down: a share of 3 that is 2.9999999 as a double stays 3."""
-
 
 @dataclass(frozen=True, eq=False)
 class RuleLane:
-    """Acquires of one stage from one pool, micro-batch by micro-batch, and their releases.
+    """Acquires of one stage from one pool, micro-batch by micro-batch, and their releases."""
 
-    Parameters
-    ----------
-    pool : int
-        Number of the pool.
-    amount : Fraction
-        Largest amount that a micro-batch acquires.
-    acquire, first_release, last_release : int64[micro-batches]
-        The acquiring op, the first and the last releasing op.
-    lifetime : int
-        Least time from the start of an acquire to the end of its first release, in ticks.
-    kept : Fraction
-        Largest amount that a micro-batch keeps until its last release.
-    """
-
-    pool: int
-    amount: Fraction
+    pool: int  # number of the pool
+    amount: Fraction  # largest amount that a micro-batch acquires
+    # acquire, first_release, last_release: int64[micro-batches]: the acquiring op, the first and
+    # the last releasing op
     acquire: IntArray
     first_release: IntArray
     last_release: IntArray
+    # least time from the start of an acquire to the end of its first release, in ticks
     lifetime: int
-    kept: Fraction
+    kept: Fraction  # largest amount that a micro-batch keeps until its last release
 
 
 @dataclass(frozen=True)
 class MemoryShare:
     """Rule that divides memory among lanes as numbers of micro-batches in flight.
 
-    Each lane gets memory in proportion to its lifetime, as early stages wait longest for their
-    backwards. By Little's law (in flight = rate x lifetime) all lanes then run at the same rate.
-
-    Parameters
-    ----------
-    factor, offset : float
-        A lane's limit is its share x `factor` + `offset`, rounded down, at least 1.
-    everywhere : bool
-        True: the tightest pool sets the rate of all, so that a stage in front of a long pipe does
-        not run ahead of the others. False: each pool is divided by itself.
-    wait_for_last : bool
-        A micro-batch counts until its last release instead of its first.
+    Each lane gets memory in proportion to its lifetime. By Little's law (in flight = rate x
+    lifetime) all lanes then run at the same rate.
     """
 
+    # factor, offset: A lane's limit is its share x `factor` + `offset`, rounded down, at least 1
     factor: float = 1.0
     offset: float = 0.0
+    # true: the tightest pool sets the rate of all, so that a stage in front of a long pipe does not
+    # run ahead of the others. False: each pool is divided by itself
     everywhere: bool = True
-    wait_for_last: bool = False
+    wait_for_last: bool = False  # a micro-batch counts until its last release instead of its first
 
 
 @dataclass(frozen=True, eq=False)
 class Burst:
-    """How much less lanes hold between the fill and the last micro-batches than they may.
+    """Limits of lanes between the fill and the last micro-batches, which may use all their room."""
 
-    Parameters
-    ----------
-    steady : int64[lanes]
-        Micro-batches in flight between the first ones and the burst.
-    forwards : int
-        Last micro-batches, whose acquires use all the room there is: the burst.
-    kept : int
-        Micro-batches whose last releases may wait before the next first release.
-    free : int
-        Last micro-batches whose last releases may wait for ever.
-    """
-
-    steady: IntArray
-    forwards: int
-    kept: int
-    free: int
+    steady: IntArray  # int64[lanes]: micro-batches in flight between the first ones and the burst
+    forwards: int  # last micro-batches, whose acquires use all the room there is: the burst
+    kept: int  # micro-batches whose last releases may wait before the next first release
+    free: int  # last micro-batches whose last releases may wait for ever
 
 
 def lanes_of(problem: Problem) -> list[RuleLane]:
@@ -103,7 +70,6 @@ def lanes_of(problem: Problem) -> list[RuleLane]:
 def _of(
     problem: Problem, pool: Pool, number: int, labels: IntArray, tail: IntArray
 ) -> list[RuleLane]:
-    """Return the lanes of a pool; ops of one stage and micro-batch have one label."""
     counts = np.array([amount != 0 for amount in pool.amounts], dtype=np.bool_)
     back = _behind(pool.release_op[counts[pool.release_amount]], pool.acquire_op, labels)
     back = back[np.lexsort((-tail[back], labels[back]))]
@@ -126,10 +92,6 @@ def _of(
 
 
 def _behind(releases: IntArray, acquires: IntArray, labels: IntArray) -> IntArray:
-    """Leave out what acquiring ops give back themselves, where others of their label do too.
-
-    The excess of a forward says nothing of how long its micro-batch is held.
-    """
     own = np.isin(releases, acquires)
     return releases[~(own & np.isin(labels[releases], labels[releases[~own]]))]
 
@@ -149,7 +111,7 @@ def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: MemoryShare)
     Returns
     -------
     int64[lanes]
-        Limits in the order of `lanes`.
+        In the order of `lanes`.
     """
     amount_times: dict[int, float] = defaultdict(float)
     for lane in lanes:
@@ -160,7 +122,8 @@ def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: MemoryShare)
     }
     tightest = min(rate.values(), default=0.0)
     shares = (lane.lifetime * (tightest if share.everywhere else rate[lane.pool]) for lane in lanes)
-    limits = (max(1, int(part * share.factor + share.offset + _ROUNDING)) for part in shares)
+    # A share of 3 that is 2.9999999 as a double stays 3.
+    limits = (max(1, int(part * share.factor + share.offset + 1e-6)) for part in shares)
     return np.fromiter(limits, dtype=np.int64)
 
 
@@ -179,7 +142,7 @@ def warm_up_limits(problem: Problem, lanes: Sequence[RuleLane]) -> IntArray:
     Returns
     -------
     int64[lanes]
-        Limits in the order of `lanes`.
+        In the order of `lanes`.
     """
     duration = problem.duration
     waits = (lane.lifetime - int(duration[lane.first_release[0]]) for lane in lanes)
@@ -201,13 +164,12 @@ def most_kept(problem: Problem, lanes: Sequence[RuleLane]) -> int:
     Returns
     -------
     int
-        Micro-batches of which a pool has room for what they keep until their last releases.
+        Micro-batches.
     """
     return _fitting(problem, [(lane.pool, lane.kept) for lane in lanes])
 
 
 def _fitting(problem: Problem, taken: Sequence[tuple[int, Fraction]]) -> int:
-    """Return the number of times that the amounts taken fit into the tightest pool."""
     total: dict[int, Fraction] = defaultdict(Fraction)
     for pool, amount in taken:
         total[pool] += amount
@@ -246,7 +208,7 @@ def edges_within(lanes: Sequence[RuleLane], limits: IntArray, *, wait_for_last: 
 
 
 def edges_before_burst(lanes: Sequence[RuleLane], limits: IntArray, burst: Burst) -> Edges:
-    """Return the precedences that keep lanes within `burst` where its micro-batches do not begin.
+    """Return the precedences that keep lanes within `burst` until its micro-batches begin.
 
     The first micro-batches fill the lanes up to their limits, and those of the burst may do so
     again. All precedences point from earlier to later micro-batches, so they close no cycle.
@@ -258,7 +220,7 @@ def edges_before_burst(lanes: Sequence[RuleLane], limits: IntArray, burst: Burst
     limits : int64[lanes]
         Micro-batches in flight at the beginning and at the end, at least 1 each.
     burst : Burst
-        What holds in between.
+        Limits in between.
 
     Returns
     -------

@@ -38,8 +38,6 @@ from ppsolve.solver.structure.tables import (
 )
 from ppsolve.solver.structure.timing import Network, short_cycle
 
-_CLASSES = {"I": 0, "B": 0, "F": 1, "W": 2}
-
 
 def fillers(problem: Problem) -> BoolArray:
     """Return a mask of the ops that fill idle time, the weight-gradient backwards: bool[n]."""
@@ -56,15 +54,14 @@ def ranked(*keys: IntArray) -> IntArray:
 def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> IntArray:
     """Return the least time from each op's start to the end of the last op that depends on it.
 
-    Those without further edges are found once per problem: nobody writes to them. An op before a
-    pinned one has a tail that grows the earlier the pin.
+    An op before a pinned one has a tail that grows the earlier the pin.
 
     Parameters
     ----------
     problem : Problem
         n ops.
     *edges : Edges
-        Precedences beside those of the problem.
+        Further precedences. Without any, tails are found once per problem: nobody writes to them.
     with_index_order : bool
         Count index order of alike micro-batches too.
 
@@ -124,7 +121,7 @@ def backward_first(problem: Problem) -> IntArray:
 
 def kind_class(problem: Problem) -> IntArray:
     """Return 1 for forwards, 2 for weight gradients, 0 for all other kinds: int64[n]."""
-    classes = np.array([_CLASSES.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
+    classes = np.array([{"F": 1, "W": 2}.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
     of_op: IntArray = classes[problem.kind]
     return of_op
 
@@ -137,12 +134,11 @@ def favoured_backwards(
     Parameters
     ----------
     problem : Problem
-        The problem, n ops.
+        n ops.
     tail : int64[n]
         See `tails`.
     favour : float
-        Ticks taken off the tails of forwards; 0 gives `longest_tail`, a large number puts all
-        forwards last.
+        Ticks taken off the tails of forwards.
     noise : float64[n]
         Ticks added to each op's tail.
 
@@ -157,35 +153,22 @@ def favoured_backwards(
 
 @dataclass(frozen=True, eq=False)
 class PriorityRule:
-    """Priorities and preferences of a list scheduler.
+    """Priorities and preferences of a list scheduler."""
 
-    Parameters
-    ----------
-    rank : int64[n]
-        Priority of each op, all different; the lowest goes first.
-    filler : bool[n]
-        Ops that fill idle time (weight-gradient backwards): they start where no other op can.
-    patience : float
-        An op that would delay one of better rank with a known arrival waits for it if the idle
-        time is at most `patience` x the delay that it would cause; 0: never wait.
-    filler_patience : float
-        The same for fillers, which yield to every op that is no filler.
-    frees_memory : bool
-        A filler goes first where an op waits for the memory that it releases.
-    reserve, promise : bool
-        See `ppsolve.solver.kernels.memory_state`.
-    first_come : bool
-        Ops outside the compute streams (transfers, collectives) are served first come first served
-        instead of by rank.
-    """
-
-    rank: IntArray
+    rank: IntArray  # int64[n]: priority of each op, all different; the lowest goes first
+    # bool[n]: ops that fill idle time (weight-gradient backwards): they start where no other op can
     filler: BoolArray
+    # an op that would delay one of better rank with a known arrival waits for it if the idle time
+    # is at most `patience` x the delay that it would cause; 0: never wait
     patience: float = 0.0
-    filler_patience: float = 0.0
+    filler_patience: float = 0.0  # the same for fillers, which yield to every op that is no filler
+    # a filler goes first where an op waits for the memory that it releases
     frees_memory: bool = False
+    # reserve, promise: see `ppsolve.solver.kernels.memory_state`
     reserve: bool = True
     promise: bool = True
+    # ops outside the compute streams (transfers, collectives) are served first come first served
+    # instead of by rank
     first_come: bool = False
 
 
@@ -195,25 +178,24 @@ def generate_parallel(
     """Build a schedule by parallel schedule generation: walk through time, start what can start.
 
     At every moment, every idle resource starts the waiting op of the lowest rank that can start:
-    all its resources are idle, its memory is free, and it ends before the next pinned op. Transfers
-    and collectives outside the compute streams follow the same ranks (Kolisch 1996: the parallel
-    method).
+    all its resources are idle, its memory is free, and it ends before the next pinned op (Kolisch
+    1996: the parallel method).
 
     Parameters
     ----------
     problem : Problem
-        The problem, n ops.
+        n ops.
     rule : PriorityRule
         Priorities.
     *edges : Edges
-        Precedences beside those of the problem, e.g. index order of alike micro-batches.
+        Further precedences, e.g. index order of alike micro-batches.
     with_memory : bool
         Ops wait for memory; otherwise capacities are ignored.
 
     Returns
     -------
     Schedule
-        Starts in ticks; a pin that cannot be kept is overrun, which the checker reports.
+        A pin that cannot be kept is overrun, which the checker reports.
 
     Raises
     ------
@@ -262,23 +244,23 @@ def _explain(
 def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule:
     """Build a schedule by serial schedule generation: place ops one by one.
 
-    Of the ops whose predecessors are placed, the one of the lowest rank goes to the earliest
-    moment at which its resources are free for its whole duration and its memory from then on
-    (Kolisch 1996: the serial method). An op without memory waits until a placed op releases some.
+    Of the ops whose predecessors are placed, the one of the lowest rank goes to the earliest moment
+    at which its resources are free for its whole duration and its memory from then on (Kolisch
+    1996: the serial method).
 
     Parameters
     ----------
     problem : Problem
-        The problem, n ops.
+        n ops.
     rank : int64[n]
         Priorities, all different; lowest first.
     *edges : Edges
-        Precedences beside those of the problem.
+        Further precedences.
 
     Returns
     -------
     Schedule
-        Starts in ticks, pinned ops at their pins.
+        Pinned ops start at their pins.
 
     Raises
     ------
@@ -307,32 +289,24 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
 
 
 class TimeLine:
-    """Free intervals of one resource.
-
-    Parameters
-    ----------
-    count : int
-        Largest number of intervals that will be occupied.
-    """
+    """Free intervals of one resource, of which at most `count` become occupied."""
 
     def __init__(self, count: int) -> None:
         slots = count + 1
         self._gaps = Gaps([0] * slots, [NEVER] + [0] * count, [0], [0])
 
     def first(self, time: int, length: int) -> int:
-        """Return the earliest moment from which on the resource is free.
+        """Return the earliest moment >= `time` from which the resource is free for `length` ticks.
 
         Parameters
         ----------
-        time : int
-            Earliest moment, in ticks.
-        length : int
-            Free ticks required.
+        time, length : int
+            Ticks.
 
         Returns
         -------
         int
-            Moment >= `time`.
+            Ticks.
         """
         begin: int = self._gaps.begin[gap_from(self._gaps, 0, time, length)]
         return max(time, begin)

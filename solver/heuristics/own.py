@@ -34,12 +34,6 @@ from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 OwnFunction = Callable[..., Any]
 """Takes an `Instance`, a `Problem` or both; returns orders or starts."""
 
-MAX_START = 2**60
-"""Largest start in ticks: with a duration (at most 2^58, as all times together) it fits int64."""
-
-MAX_REASON = 300
-"""Characters of an exception's text that a report shows."""
-
 
 def own_heuristic(name: str, load: Callable[[], OwnFunction]) -> Heuristic:
     """Return the heuristic that a user's function is.
@@ -72,7 +66,6 @@ def name_of(function: OwnFunction) -> str:
 
 
 def _named(function: OwnFunction) -> Any:
-    """Return the function, or the class of an object that can be called."""
     return function if hasattr(function, "__qualname__") else type(function)
 
 
@@ -106,7 +99,6 @@ def _is_required(parameter: Parameter) -> bool:
 
 
 def _argument(parameter: Parameter) -> str | None:
-    """Return ``instance`` or ``problem``, None where a parameter is neither."""
     if parameter.kind is Parameter.KEYWORD_ONLY:
         return None
     given = parameter.annotation
@@ -120,7 +112,6 @@ def _argument(parameter: Parameter) -> str | None:
 
 
 def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
-    """Call a user's function and turn its answer into a schedule."""
     try:
         function = load()
         words = arguments_of(function)
@@ -154,14 +145,13 @@ def _proposed(answer: Any, request: Request) -> Proposal:
 
 def exception_line(error: BaseException) -> str:
     """Return an exception and where it was raised in one line."""
-    text = " ".join(str(error).split())[:MAX_REASON]
+    text = " ".join(str(error).split())[:300]
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename[:1] != "<"]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
 
 
 def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
-    """Return starts as an array, or orders as lists."""
     if isinstance(answer, Schedule):
         return answer.start
     if isinstance(answer, np.ndarray) and answer.ndim == 1:
@@ -189,31 +179,28 @@ def _described(value: Any) -> str:
 
 
 def _starts(given: np.ndarray[Any, Any], count: int) -> IntArray:
-    """Return starts in ticks; whole numbers of any type are taken."""
     if given.shape != (count,):
         raise InputError(f"expected {count} starts, one for each op, got {len(given)}")
     if given.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in given.tolist()):
         raise InputError("expected starts in whole ticks")
+    most = 2**60  # with a duration, at most 2^58 as all times together, it fits int64
     for op, one in enumerate(given.tolist()):
-        if not isinstance(one, int | float) or one != one // 1 or abs(one) > MAX_START:
+        if not isinstance(one, int | float) or one != one // 1 or abs(one) > most:
             raise InputError(f"expected a start in whole ticks, got {_described(one)} for op {op}")
     return np.array([int(one) for one in given.tolist()], dtype=np.int64)
 
 
 def _moved(problem: Problem, start: IntArray) -> Schedule:
-    """Return a schedule that begins at 0; one that begins earlier is left to the checker."""
     schedule = Schedule(problem, start)
     return schedule.normalised() if len(start) and start.min() > 0 else schedule
 
 
 def _read_only(problem: Problem) -> Problem:
-    """Return the problem with views of its arrays that refuse to be written."""
     pools = tuple(replace(pool, **_views(pool)) for pool in problem.pools)
     return replace(problem, **{**_views(problem), "pools": pools})
 
 
 def _views(owner: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that hold arrays, as read-only views."""
     found = {field.name: getattr(owner, field.name) for field in fields(owner)}
     return {
         name: _view(value)
@@ -242,7 +229,7 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     problem : Problem
         The problem of the ops.
     orders : sequence of sequence of int or str
-        Ops that run one after the other, by number or by name.
+        Ops by number or by name.
 
     Returns
     -------
@@ -266,7 +253,6 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
 
 
 def _number(given: Any, known: Mapping[str, int], place: int) -> int:
-    """Return the number of an op that an order at a place names."""
     is_number = isinstance(given, int | np.integer) and not isinstance(given, bool)
     op = int(given) if is_number else known.get(given, FREE) if isinstance(given, str) else FREE
     if not 0 <= op < len(known):
@@ -283,20 +269,10 @@ def is_spec(name: str) -> bool:
 
 
 def load_function(spec: str) -> Callable[..., Any]:
-    """Return the function that a user names, its module imported.
+    """Return the function of a spec: ``package.module:function`` or ``path/to/file.py:function``.
 
     The folder of the file, or the current one for a module, is put at the end of ``sys.path``, so
     that it finds its neighbours and hides nothing that is installed.
-
-    Parameters
-    ----------
-    spec : str
-        ``package.module:function`` or ``path/to/file.py:function``.
-
-    Returns
-    -------
-    callable
-        The function; the same one each time.
 
     Raises
     ------
@@ -321,18 +297,7 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 
 def source_of(spec: str) -> Path | None:
-    """Return the file of the module that a spec names; nothing but its parents is imported.
-
-    Parameters
-    ----------
-    spec : str
-        As for `load_function`.
-
-    Returns
-    -------
-    Path or None
-        None where there is no such module, or none with a file.
-    """
+    """Return the file of a spec's module, None where there is none; imports only parents."""
     home = spec.rpartition(":")[0]
     if home.endswith(".py"):
         return Path(home)
@@ -362,7 +327,6 @@ def _of_name(home: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """Import a file under a name of its own, once."""
     path = path.resolve()
     name = f"ppsolve-own:{path}"
     if name in sys.modules:

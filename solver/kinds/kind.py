@@ -50,28 +50,17 @@ class Kind(Generic[AnyInstance]):
     """A kind of instance.
 
     A kind that needs no more than its problem is made of the first four; others override methods.
-
-    Parameters
-    ----------
-    name : str
-        The ``kind`` of its instances.
-    instance : type
-        Model of its instances, with the fields of `Instance`.
-    to_problem : callable
-        Takes an instance and ``exact`` as keyword; returns the `Problem`.
-    heuristics : tuple of Heuristic
-        What was published for it, in the order of reports.
-    result, entry : type
-        Models of its results and of their heuristics.
     """
 
     orders_are: ClassVar[str | None] = None
     """What `order_lines` writes in words, of kinds whose schedules are orders."""
 
-    name: str
-    instance: type[AnyInstance]
+    name: str  # the ``kind`` of its instances
+    instance: type[AnyInstance]  # model of its instances, with the fields of `Instance`
+    # takes an instance and ``exact`` as keyword; returns the `Problem`
     to_problem: Callable[..., Problem]
-    heuristics: tuple[Heuristic, ...] = ()
+    heuristics: tuple[Heuristic, ...] = ()  # what was published for it, in the order of reports
+    # result, entry: models of its results and of their heuristics
     result: type[Result] = Result
     entry: type[HeuristicEntry] = HeuristicEntry
 
@@ -169,19 +158,17 @@ class Kind(Generic[AnyInstance]):
         return None
 
     def task(self, instance: AnyInstance, *, exact: bool = False) -> Task:
-        """Return the instance as something to be solved; errors as in `lower`.
+        """Return the instance as a task that knows only the problem yet; errors as in `lower`.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        exact : bool
+        instance, exact
             As for `lower`.
 
         Returns
         -------
         Task
-            Knows nothing but the problem yet.
+            The task.
         """
         return ScheduleTask(self, instance, self.lower(instance, exact=exact))
 
@@ -190,10 +177,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        schedule : Schedule
-            A schedule of its problem.
+        instance, schedule
+            The instance, and a schedule of its problem.
 
         Returns
         -------
@@ -209,10 +194,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            Its problem.
+        instance, problem
+            The instance and its problem.
         orders : sequence of sequence of int or str
             Numbers or names of ops that run one after the other; ops in none of them start as soon
             as they can, those of one resource first come, first served.
@@ -236,10 +219,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : Instance
-            An instance of this kind.
+        heuristic, instance
+            The heuristic, and an instance of this kind.
 
         Returns
         -------
@@ -263,12 +244,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            What it lowers to.
+        heuristic, instance, problem
+            The heuristic, an instance of this kind and its problem.
         group_size : int, optional
             Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
         effort : Effort, optional
@@ -315,7 +292,6 @@ class Kind(Generic[AnyInstance]):
         group_size: int | None,
         effort: Effort,
     ) -> Proposal:
-        """Run a heuristic; a schedule that knows only the problem becomes one of this kind."""
         follow = partial(self.follow, instance, problem)
         found: Proposal = heuristic.propose(Request(instance, problem, group_size, effort, follow))
         if not heuristic.is_generic or found.order is not None:
@@ -337,11 +313,7 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : Instance
-            An instance of this kind.
-        group_size : int, optional
+        heuristic, instance, group_size
             As for `run_heuristic`.
         exact : bool
             As for `lower`.
@@ -366,14 +338,12 @@ class Kind(Generic[AnyInstance]):
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
-        """Return the entry of one heuristic.
+        """Return the entry of one heuristic, of the kind's own model.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            The problem of the instance.
+        instance, problem
+            The instance and its problem.
         outcome : HeuristicOutcome
             Status and schedule of the heuristic.
         best : int, optional
@@ -384,12 +354,12 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         HeuristicEntry
-            Of the kind's own model, figures in the instance's unit.
+            Figures in the instance's unit.
         """
         return heuristic_entry(outcome, best, with_schedule=with_schedule)
 
     def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
-        """Check a schedule, and what its document claims, against every rule of an instance.
+        """Check a schedule, and the claims of its document, against every rule of an instance.
 
         Parameters
         ----------
@@ -431,10 +401,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            The problem of the instance.
+        instance, problem
+            The instance and its problem.
         data : dict
             A result, an entry or a bare schedule.
         source : str, optional
@@ -445,23 +413,19 @@ class Kind(Generic[AnyInstance]):
         schedule : Schedule or None
             None if ops are missing.
         violations : list of Violation
-            What is wrong with the document itself.
+            Errors of the document itself.
         """
         return parse_given(data, problem, source)
 
     def refuted(
         self, instance: AnyInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claims of a document, beside its schedule, that are not so.
+        """Return the false claims of a result document, apart from its schedule.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            The problem of the instance.
-        data : dict
-            The document.
+        instance, problem, data
+            As for `read`.
         schedule : Schedule or None
             The schedule in it, as far as it could be read.
 
@@ -474,7 +438,6 @@ class Kind(Generic[AnyInstance]):
 
 
 def _refuse_rounded_pins(problem: Problem) -> None:
-    """Refuse pins among rounded times: an op that just fits between them may not then."""
     if not problem.scale.is_exact and (np.any(problem.pinned != FREE) or problem.windows):
         raise no_common_tick("give fewer digits: pinned ops leave no room to round up")
 

@@ -139,7 +139,7 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
     Returns
     -------
     list of Result
-        One for each instance, in their order.
+        In the order of the instances.
     """
     return [optimize(instance, **options) for instance in instances]
 

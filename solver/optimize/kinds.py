@@ -46,7 +46,7 @@ NO_INSTANCES = {
     "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
     "curve": "this is a curve; `ppsolve show` draws it",
 }
-"""What other documents say of themselves where an instance is expected."""
+"""Refusals of other documents where an instance is expected."""
 
 
 def register(kind: Kind[Any]) -> None:
@@ -160,7 +160,7 @@ def instance_in(
     source : str, optional
         How errors name it.
     otherwise : Instance, optional
-        What to return where the result carries none.
+        Returned where the result carries none.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def schedule_in(
     Returns
     -------
     Instance, Schedule
-        What was solved, and the best schedule.
+        The instance that was solved, and the best schedule.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def schedule_in(
 
 
 def lower(instance: Instance, *, exact: bool = False) -> Problem:
-    """Lower an instance to the problem that solvers work on.
+    """Lower an instance to the problem that solvers work on, see `Kind.lower`.
 
     Parameters
     ----------
@@ -237,11 +237,6 @@ def lower(instance: Instance, *, exact: bool = False) -> Problem:
     -------
     Problem
         n ops, times in ticks.
-
-    Raises
-    ------
-    InputError
-        As in `Kind.lower`.
     """
     return kind_of(instance).lower(instance, exact=exact)
 
@@ -285,17 +280,13 @@ def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> 
 
     Parameters
     ----------
-    entry : HeuristicEntry
-        An entry of a result, or of its own.
-    instance : Instance
-        The instance that it is of.
-    problem : Problem
-        Its problem.
+    entry, instance, problem
+        An entry, its instance and the problem of it.
 
     Returns
     -------
     Schedule or None
-        What the heuristic makes again, where that is what the entry says; else the schedule in the
+        The heuristic's schedule anew, where the entry says the same; else the schedule in the
         entry, else that of its orders. None where it has neither.
 
     Raises
@@ -329,7 +320,6 @@ def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> 
 
 
 def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
-    """Return the models of a result and of an entry of the kind that `data` names."""
     named = data.get("kind")
     kind = known_kind(named) if isinstance(named, str) else None
     return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))

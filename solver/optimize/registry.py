@@ -55,18 +55,10 @@ def installed() -> tuple[Heuristic, ...]:
 
 
 def find_heuristic(given: Named) -> Heuristic:
-    """Return the heuristic that a name, a path to a function or a function stands for.
+    """Return the heuristic of a name, of a spec (see `load_function`), or of a function.
 
-    Parameters
-    ----------
-    given : str or callable
-        A name, in upper or lower case; ``package.module:function`` or ``path/to/file.py:function``,
-        which mean the same in any process with this current folder; or a function itself.
-
-    Returns
-    -------
-    Heuristic
-        The heuristic; a user's function under the name that was given, or its own.
+    Names are taken in upper or lower case; a user's function keeps the name that was given, or its
+    own.
 
     Raises
     ------
@@ -113,17 +105,12 @@ def chosen_heuristics(
     names : iterable of str or callable, optional
         What was asked for; all that its kind runs and all installed ones by default.
     more : iterable of str or callable
-        What is run besides.
+        Further ones.
 
     Returns
     -------
     tuple of Heuristic
         Each once, functions last; of other kinds too where they are named.
-
-    Raises
-    ------
-    InputError
-        An unknown name, see `find_heuristic`.
     """
     given = {name if isinstance(name, str) else id(name): name for name in (*(names or ()), *more)}
     wanted = [find_heuristic(name) for name in given.values()]
@@ -136,7 +123,6 @@ def chosen_heuristics(
 
 
 def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
-    """Yield each heuristic once; different functions of one name are numbered."""
     seen: dict[str, list[Heuristic]] = {}
     for heuristic in heuristics:
         alike = seen.setdefault(heuristic.name, [])
@@ -160,28 +146,19 @@ def quick_heuristics(instance: Instance) -> list[str]:
 def run_heuristic(
     name: str, instance: Instance, problem: Problem, group_size: int | None = None
 ) -> HeuristicOutcome:
-    """Run a heuristic by its name and check its schedule.
+    """Run a heuristic by its name and check its schedule, see `Kind.run_heuristic`.
 
     Parameters
     ----------
     name : str
         Name of the heuristic.
-    instance : Instance
-        A validated instance.
-    problem : Problem
-        The problem of the instance.
-    group_size : int, optional
-        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    instance, problem, group_size
+        As for `Kind.run_heuristic`.
 
     Returns
     -------
     HeuristicOutcome
-        As from `Kind.run_heuristic`.
-
-    Raises
-    ------
-    InputError
-        No heuristic has this name, or a group size below 1.
+        Status and schedule.
     """
     heuristic = find_heuristic(name)
     return kind_of(instance).run_heuristic(heuristic, instance, problem, group_size)

@@ -73,7 +73,6 @@ def stress(
 def _contenders(
     data: Any, source: str | None, otherwise: Instance | None
 ) -> dict[str, FixedOrders]:
-    """Return the orders of the best schedule and of every feasible heuristic."""
     instance, schedule = schedule_in(data, source, otherwise=otherwise)
     found = owner_in(data, source)
     broken = check_schedule(schedule.problem, schedule)
@@ -98,11 +97,6 @@ def _name(found: Result | HeuristicEntry | None) -> str:
 
 
 def _is_of_same_ops(one: Problem, other: Problem) -> bool:
-    """Return true if two problems of an instance run the same ops on the same devices.
-
-    Where replicas exchange micro-batches each assignment has a problem of its own, and orders of
-    one say nothing of another.
-    """
     first, second = _labels(one), _labels(other)
     return np.array_equal(first[:, np.lexsort(first)], second[:, np.lexsort(second)])
 
@@ -112,7 +106,6 @@ def _labels(problem: Problem) -> IntArray:
 
 
 def _renumbered(schedule: Schedule, problem: Problem) -> Schedule:
-    """Return a schedule as one of another problem of the same ops."""
     number = np.empty(problem.num_ops, dtype=np.int64)
     number[np.lexsort(_labels(schedule.problem))] = np.lexsort(_labels(problem))
     start, waits = np.empty_like(schedule.start), schedule.waits

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat import constraints, device_part, window_work
 from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -28,3 +33,9 @@ def model_of(
     )
     assert model is not None
     return model
+
+
+def change_model(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
+    """Build models with other parameters, by name as in `ModelParams`."""
+    for module in (constraints, window_work, device_part):
+        monkeypatch.setattr(module, "MODEL", replace(module.MODEL, **values))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,8 +44,8 @@ def deaf(monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
     monkeypatch.setattr(
         cp_model.CpSolver, "solve", lambda self, model, callback: work(model, self, callback)
     )
-    monkeypatch.setattr(search, "POLL", 0.001)
-    monkeypatch.setattr(search, "GRACE", 0.0)
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, poll=0.001))
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, grace=0.0))
 
 
 def search_for(limits: SearchLimits, **given: Any) -> ExactAnswer:

@@ -26,6 +26,7 @@ from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.bruteforce import brute_force
+from tests.cpsat.models import change_model
 from tests.marks import first
 from tests.small import op, small
 from tests.strategies import serial_schedule, tiny_problems
@@ -117,7 +118,7 @@ def test_only_pools_of_kept_devices_remain() -> None:
 
 
 def test_ways_past_a_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MAX_WAYS", 3)
+    change_model(monkeypatch, device_paths=3)
     with pytest.raises(parts.TooManyWaysError):
         Machines(ImpliedOrder(pipeline())).part([1])
     known = list_tail(pipeline())

@@ -13,6 +13,7 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import exact, memory
+from ppsolve.solver.cpsat.params import AmountParams
 from ppsolve.solver.cpsat.question import ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
@@ -22,7 +23,7 @@ from tests.small import at, holding, op, small
 @pytest.fixture(autouse=True)
 def coarse_amounts() -> Iterator[None]:
     """Leave 6 bits for amounts and never call a rounding exact."""
-    with patch.multiple(memory, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False):
+    with patch.multiple(memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False):
         yield
 
 
