@@ -13,11 +13,8 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.memory import (
     Demands,
     OrderLiterals,
-    add_levels,
     add_monotony,
     integer_demands,
-    open_pairs,
-    shares_resource,
 )
 from ppsolve.solver.cpsat.params import MODEL
 from ppsolve.solver.cpsat.question import Rounding
@@ -96,11 +93,8 @@ class Constraints:
         orders = [o for o in self.implied.pools if not o.is_exact and o.holds.amount]
         in_order, others = self._split(orders)
         events = sum(2 * len(order.holds.amount) for order in others)
-        most = (
-            MODEL.reservoir_events // 2
-            if all(order.is_whole for order in others)
-            else MODEL.reservoir_events
-        )
+        parts = 2 if all(order.is_whole for order in others) else 1
+        most = MODEL.reservoir_events // parts
         for order in others:
             demands = self._demands(order)
             if events <= most and demands.capacity <= MODEL.reservoir_level:
@@ -109,7 +103,7 @@ class Constraints:
                 self._cumulative(order.holds, demands)
             yield
         for order in in_order:
-            add_levels(self.variables, self._pairs, order.holds, self._demands(order))
+            self._pairs.add_levels(order.holds, self._demands(order))
             yield
         if self.variables.orders:
             self._complete_orders(MODEL.complete_pairs)
@@ -124,19 +118,16 @@ class Constraints:
         in_order: list[PoolOrder] = []
         others: list[PoolOrder] = []
         for order in orders:
-            (in_order if shares_resource(self.problem, order.holds) else others).append(order)
+            (in_order if self._pairs.shares_resource(order.holds) else others).append(order)
         holds = [order.holds for order in in_order]
         pairs = sum(len(set(each.acquire.tolist())) * len(each.acquire) for each in holds)
-        if (
-            not holds
-            or pairs > 20 * MODEL.order_literals
-            or self._pairs.count(holds) > MODEL.order_literals
-        ):
+        most = MODEL.order_literals
+        if not holds or pairs > 20 * most or self._pairs.count(holds) > most:
             return [], orders
         return in_order, others
 
     def _complete_orders(self, most: int) -> None:
-        pairs = sorted(open_pairs(self.problem, self._pairs))
+        pairs = sorted(self._pairs.open_pairs())
         if len(pairs) <= most:
             for first, second in pairs:
                 self.variables.order(first, second)

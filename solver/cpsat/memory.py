@@ -13,7 +13,6 @@ from itertools import combinations, pairwise, product
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.problem import Problem
 from ppsolve.solver.cpsat.params import AMOUNTS
 from ppsolve.solver.cpsat.question import Rounding
 from ppsolve.solver.cpsat.variables import Variables
@@ -129,7 +128,7 @@ class OrderLiterals:
     """The order of two ops of one resource: known from precedences or windows, or a literal."""
 
     def __init__(self, variables: Variables, graph: Dag) -> None:
-        self._variables = variables
+        self._variables, self._problem = variables, variables.problem
         self._follows = reachable_sets(graph)
         self._earliest = variables.windows.earliest.tolist()
         self._latest = variables.windows.latest.tolist()
@@ -172,8 +171,56 @@ class OrderLiterals:
 
     def count(self, pools: Iterable[Holds]) -> int:
         """Return the number of literals that the levels of pools need."""
-        pairs = (pair for holds in pools for pair in pairs_of(holds) if self.known(*pair) is None)
-        return len({(min(pair), max(pair)) for pair in pairs})
+        pairs: set[tuple[int, int]] = set()
+        for holds in pools:
+            acquires = set(holds.acquire.tolist()) - {ALWAYS}
+            ops = acquires | set(holds.release.tolist()) - {ALWAYS}
+            found = product(ops, acquires)
+            pairs |= {(min(pair), max(pair)) for pair in found if self.known(*pair) is None}
+        return len(pairs)
+
+    def shares_resource(self, holds: Holds) -> bool:
+        """Return true if all ops of a pool's holds take time and run one at a time."""
+        problem, ops = self._problem, np.unique(np.concatenate((holds.acquire, holds.release)))
+        ops = ops[ops != ALWAYS]
+        if not problem.holds_place[ops].all() or not problem.duration[ops].all():
+            return False
+        return problem.share_resource(ops)
+
+    def open_pairs(self) -> set[tuple[int, int]]:
+        """Return the pairs of ops of each resource whose order is open, smaller numbers first."""
+        problem = self._problem
+        held = (ops[problem.holds_place[ops]].tolist() for ops in problem.ops_by_resource)
+        pairs = (pair for ops in held for pair in combinations(sorted(ops), 2))
+        return {pair for pair in pairs if self.known(*pair) is None}
+
+    def add_levels(self, holds: Holds, demands: Demands) -> None:
+        """Keep the capacity at the start of every acquiring op, where alone use can rise.
+
+        A hold is in use there if its acquiring op came first or is the op itself, and its releasing
+        op comes later.
+
+        Parameters
+        ----------
+        holds, demands
+            Holds of a pool whose ops share a resource, and their demands.
+        """
+        ops = zip(holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True)
+        parts = list(ops)
+        for op in sorted({first for first, _, _ in parts} - {ALWAYS}):
+            present = [part for part in parts if self._may_be_held(op, part[0], part[1])]
+            if sum(demand for _, _, demand in present) <= demands.capacity:
+                continue
+            level: list[cp_model.LinearExprT] = []
+            for first, last, demand in present:
+                begun = first in {ALWAYS, op} or self.before(first, op)
+                ended = last != ALWAYS and self.before(last, op)
+                level.append(demand * (begun - ended))
+            self._variables.model.add(cp_model.LinearExpr.sum(level) <= demands.capacity)
+
+    def _may_be_held(self, op: int, first: int, last: int) -> bool:
+        begins = first in {ALWAYS, op} or self.known(first, op) is not False
+        return begins and (last == ALWAYS or self.known(last, op) is not True)
 
     def _is_known(self, first: int, second: int) -> bool:
         if self._follows[first] >> second & 1:
@@ -193,89 +240,6 @@ def reachable_sets(graph: Dag) -> list[int]:
         for second in after[op]:
             follows[op] |= follows[second] | 1 << second
     return follows
-
-
-def shares_resource(problem: Problem, holds: Holds) -> bool:
-    """Return true if all ops of a pool's holds take time and run one at a time.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    holds : Holds
-        Holds of one of its pools.
-
-    Returns
-    -------
-    bool
-        Whether one resource is common to them.
-    """
-    ops = np.unique(np.concatenate((holds.acquire, holds.release)))
-    ops = ops[ops != ALWAYS]
-    if not problem.holds_place[ops].all() or not problem.duration[ops].all():
-        return False
-    return problem.share_resource(ops)
-
-
-def pairs_of(holds: Holds) -> Iterator[tuple[int, int]]:
-    """Yield the ops of a pool in pairs with each of its acquiring ops."""
-    acquires = set(holds.acquire.tolist()) - {ALWAYS}
-    return product(acquires | set(holds.release.tolist()) - {ALWAYS}, acquires)
-
-
-def open_pairs(problem: Problem, orders: OrderLiterals) -> set[tuple[int, int]]:
-    """Return the pairs of ops of each resource whose order is open.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    orders : OrderLiterals
-        Orders that are known.
-
-    Returns
-    -------
-    set of (int, int)
-        Ops that take time, the smaller number first.
-    """
-    held = (ops[problem.holds_place[ops]].tolist() for ops in problem.ops_by_resource)
-    pairs = (pair for ops in held for pair in combinations(sorted(ops), 2))
-    return {pair for pair in pairs if orders.known(*pair) is None}
-
-
-def add_levels(variables: Variables, orders: OrderLiterals, holds: Holds, demands: Demands) -> None:
-    """Keep the capacity at the start of every acquiring op, where alone use can rise.
-
-    A hold is in use there if its acquiring op came first or is the op itself, and its releasing op
-    comes later.
-
-    Parameters
-    ----------
-    variables : Variables
-        The model's variables.
-    orders : OrderLiterals
-        Order of the pool's ops.
-    holds : Holds
-        Holds of a pool whose ops share a resource.
-    demands : Demands
-        Their demands and the capacity.
-    """
-    parts = list(zip(holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True))
-    for op in sorted({first for first, _, _ in parts} - {ALWAYS}):
-        present = [part for part in parts if _may_be_held(orders, op, part[0], part[1])]
-        if sum(demand for _, _, demand in present) <= demands.capacity:
-            continue
-        level: list[cp_model.LinearExprT] = []
-        for first, last, demand in present:
-            begun = first in {ALWAYS, op} or orders.before(first, op)
-            ended = last != ALWAYS and orders.before(last, op)
-            level.append(demand * (begun - ended))
-        variables.model.add(cp_model.LinearExpr.sum(level) <= demands.capacity)
-
-
-def _may_be_held(orders: OrderLiterals, op: int, first: int, last: int) -> bool:
-    begins = first in {ALWAYS, op} or orders.known(first, op) is not False
-    return begins and (last == ALWAYS or orders.known(last, op) is not True)
 
 
 def add_monotony(variables: Variables) -> None:

@@ -13,7 +13,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.parameters import ModelTraits
 from ppsolve.solver.cpsat.params import MODEL
-from ppsolve.solver.cpsat.question import Rounding
+from ppsolve.solver.cpsat.question import Question
 from ppsolve.solver.cpsat.variables import Variables, add_objective
 from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -47,33 +47,15 @@ class CpsatModel:
         )
 
     @classmethod
-    def build(
-        cls,
-        implied: ImpliedOrder,
-        *,
-        lower: int,
-        upper: int | None,
-        hint: Schedule | None,
-        rounding: Rounding,
-        window_work: bool,
-        clock: Clock,
-    ) -> Self | None:
+    def build(cls, implied: ImpliedOrder, question: Question, clock: Clock) -> Self | None:
         """Build the model of a problem.
 
         Parameters
         ----------
         implied : ImpliedOrder
             The problem and its implied order.
-        lower : int
-            A proven lower bound, in ticks.
-        upper : int or None
-            Largest objective to look for, in ticks.
-        hint : Schedule or None
-            Best known schedule, in index order.
-        rounding : {"up", "down"}
-            Rounding of memory amounts that have no small exact scale.
-        window_work : bool
-            Count the work in every hole.
+        question : Question
+            Its known schedule is in index order.
         clock : Clock
             Asked between parts of the rules.
 
@@ -90,40 +72,32 @@ class CpsatModel:
             A pool's capacity cannot be kept.
         """
         _ask(clock)
+        hint, upper = question.known, question.upper
         windows = start_windows(implied, upper if hint is None else hint.value)
         if windows.op_without_start(implied.problem) is not None:
             return None
         _ask(clock)
         most = _largest_objective(implied.problem, windows) if hint is None else hint.value
         most = most if upper is None else min(most, upper)
-        lower = min(lower, most)
+        lower = min(question.lower, most)
         variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
-        model = cls(variables, Constraints(variables, implied, rounding), lower, most)
-        model.fill(hint, window_work=window_work, clock=clock)
+        model = cls(variables, Constraints(variables, implied, question.rounding), lower, most)
+        model.fill(question, clock)
         return model
 
-    def fill(self, hint: Schedule | None, *, window_work: bool, clock: Clock) -> None:
+    def fill(self, question: Question, clock: Clock) -> None:
         """Add every rule, the objective and a hint.
 
         Parameters
         ----------
-        hint : Schedule or None
-            Best known schedule, in index order.
-        window_work : bool
-            Count the work in every hole.
-        clock : Clock
-            Asked between parts of the rules.
-
-        Raises
-        ------
-        OutOfTimeError
-            The clock is over.
+        question, clock
+            As for `build`, with the same errors.
         """
-        for _ in self.constraints.add_all(hint, window_work=window_work):
+        for _ in self.constraints.add_all(question.known, window_work=question.window_work):
             _ask(clock)
         add_objective(self.variables, self.implied)
-        if hint is not None:
-            self.variables.hint(hint)
+        if question.known is not None:
+            self.variables.hint(question.known)
         _ask(clock)
 
     def tighten(self, lower: int, best: Schedule) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -396,15 +397,7 @@ def solve(
     if known is not None and question.upper is None and known.value == lower:
         return ExactAnswer(known, lower, False, StopReason.PROVED, True, 0.0)
     try:
-        model = CpsatModel.build(
-            implied,
-            lower=lower,
-            upper=question.upper,
-            hint=known,
-            rounding=question.rounding,
-            window_work=question.window_work,
-            clock=clock,
-        )
+        model = CpsatModel.build(implied, replace(question, known=known), clock)
     except OutOfTimeError:
         return ExactAnswer(None, lower, False, StopReason.TIME, True, 0.0)
     if model is None:

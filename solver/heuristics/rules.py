@@ -12,17 +12,7 @@ from numpy.typing import NDArray
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.solver.heuristics.lane_order import (
-    Burst,
-    MemoryShare,
-    edges_before_burst,
-    edges_within,
-    lane_limits,
-    lanes_of,
-    most_in_flight,
-    most_kept,
-    warm_up_limits,
-)
+from ppsolve.solver.heuristics.lane_order import Burst, Lanes, MemoryShare
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     favoured_backwards,
@@ -83,7 +73,7 @@ class RuleBook:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.lanes = lanes_of(problem)
+        self.lanes = Lanes(problem)
         self.mean = float(problem.duration.mean())
         self._filler = fillers(problem)
         groups = problem.stage * len(problem.kinds) + problem.kind
@@ -93,9 +83,9 @@ class RuleBook:
     def recipes(self) -> Iterator[Recipe]:
         """Yield recipes without end; those with limits and those without take turns."""
         rng = random.Random(0)
-        if self.lanes and self.problem.objective is Objective.DEVICE_SPAN:
+        if self.lanes.each and self.problem.objective is Objective.DEVICE_SPAN:
             yield self._in_step()
-        limited = (self._limited(*row) for row in (_LIMITED if self.lanes else ()))
+        limited = (self._limited(*row) for row in (_LIMITED if self.lanes.each else ()))
         bursts = (
             self._random_burst(rng) for _ in range(RULES.first_bursts if self._bursts_pay else 0)
         )
@@ -103,14 +93,14 @@ class RuleBook:
             yield from (recipe for recipe in turn if recipe is not None)
         while True:
             yield self._random(rng)
-            if self.lanes:
+            if self.lanes.each:
                 yield self._random_limited(rng)
             if self._bursts_pay:
                 yield self._random_burst(rng)
 
     @property
     def _bursts_pay(self) -> bool:
-        lanes = self.lanes
+        lanes = self.lanes.each
         return (
             self.problem.objective is Objective.DEVICE_SPAN
             and len({lane.pool for lane in lanes}) < len(lanes)
@@ -155,8 +145,8 @@ class RuleBook:
 
     def _edges(self, recipe: Recipe, limits: IntArray) -> Edges:
         if recipe.burst is not None:
-            return edges_before_burst(self.lanes, limits, recipe.burst)
-        return edges_within(self.lanes, limits, wait_for_last=recipe.wait_for_last)
+            return self.lanes.edges_before_burst(limits, recipe.burst)
+        return self.lanes.edges_within(limits, wait_for_last=recipe.wait_for_last)
 
     def changed(self, recipe: Recipe, rng: random.Random) -> Recipe:
         """Return a recipe that differs in one choice: a limit, a patience, or the order of kinds.
@@ -246,7 +236,7 @@ class RuleBook:
             filler_patience,
             promise=False,
             favour=self._favour(preference),
-            limits=lane_limits(self.problem, self.lanes, share),
+            limits=self.lanes.limits(share),
             wait_for_last=share.wait_for_last,
         )
 
@@ -256,8 +246,8 @@ class RuleBook:
         return Recipe(
             EAGER,
             promise=False,
-            limits=warm_up_limits(self.problem, self.lanes),
-            late=most_kept(self.problem, self.lanes),
+            limits=self.lanes.warm_up_limits(),
+            late=self.lanes.most_kept,
         )
 
     def _random_limited(self, rng: random.Random) -> Recipe:
@@ -274,12 +264,12 @@ class RuleBook:
     def _random_burst(self, rng: random.Random) -> Recipe:
         # Memory stays below its limit until the last forwards fill it: so inner devices have done
         # most of their work when the last micro-batches come back.
-        fits = most_in_flight(self.problem, self.lanes)
+        fits = self.lanes.most_in_flight
         full = MemoryShare(1.0, rng.choice((0.0, 0.5)), everywhere=False)
         steady = MemoryShare(rng.choice((0.8, 0.85, 0.9, 0.95, 1.0, 1.0)), rng.choice((0.0, 0.5)))
         recipe = self._limited(full, TAIL, rng.choice((0.3, 0.4, 0.5)), 0.0)
         burst = Burst(
-            lane_limits(self.problem, self.lanes, steady),
+            self.lanes.limits(steady),
             forwards=round(fits * rng.choice((0.5, 0.75, 1.0))),
             kept=max(1, round(fits * rng.choice((0.2, 0.3, 0.4)))),
             free=round(fits * rng.choice((1.0, 1.25, 1.5, 1.75))),

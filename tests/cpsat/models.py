@@ -11,6 +11,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import constraints, device_part, window_work
 from ppsolve.solver.cpsat.model import CpsatModel
+from ppsolve.solver.cpsat.question import Question
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -23,13 +24,7 @@ def model_of(
 ) -> CpsatModel:
     """Return the model of a problem that has room for a schedule."""
     model = CpsatModel.build(
-        ImpliedOrder(problem),
-        lower=0,
-        upper=upper,
-        hint=hint,
-        rounding="down",
-        window_work=window_work,
-        clock=Clock(),
+        ImpliedOrder(problem), Question(0, hint, upper, window_work=window_work), Clock()
     )
     assert model is not None
     return model

@@ -9,7 +9,7 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.memory import OrderLiterals, reachable_sets, shares_resource
+from ppsolve.solver.cpsat.memory import OrderLiterals, reachable_sets
 from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.cpsat.params import MODEL
 from ppsolve.solver.cpsat.question import SearchLimits
@@ -115,7 +115,8 @@ def test_pools_of_several_resources_are_left_to_holds() -> None:
 def test_ops_of_several_resources_share_the_common_one() -> None:
     ops = [holding("a", 2, 1, "r", "s"), holding("b", 2, 1, "s", "t")]
     problem = small(ops, capacity=1)
-    assert shares_resource(problem, ImpliedOrder(problem).pools[0].holds)
+    orders = OrderLiterals(model_of(problem).variables, ImpliedOrder(problem).full)
+    assert orders.shares_resource(ImpliedOrder(problem).pools[0].holds)
 
 
 def test_known_orders_are_no_literals() -> None:
