@@ -16,6 +16,7 @@ from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.relaxations import start_heads
 from ppsolve.solver.bounds.spans import busy_ops
 from ppsolve.solver.cpsat.params import MODEL
+from ppsolve.solver.cpsat.subproblem import kept_fields
 from ppsolve.solver.heuristics.order_search import obstacle as order_obstacle
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -110,14 +111,11 @@ class Machines:
         Parameters
         ----------
         part : DevicePart
-            A part.
         found : Schedule
-            A schedule of it.
 
         Returns
         -------
         list of int
-            Resource numbers.
         """
         problem, start = self.problem, found.start[: len(part.ops)]
         heads = np.zeros(problem.num_ops, dtype=np.int64)
@@ -151,33 +149,16 @@ class DevicePart:
         whole, ops = self.machines.problem, self.ops
         edges, lengths = self._with_begins(self._between())
         beside = len(lengths) + 1
-        sizes = np.diff(whole.resource_ptr)[ops]
-        pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        seats = np.repeat(whole.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
-        none = np.full(beside, FREE)
         before, after, lag = edges
         return Problem(
-            name=whole.name,
-            scale=whole.scale,
-            objective=Objective.MAKESPAN,
+            **kept_fields(whole, ops, beside),
             duration=np.concatenate([whole.duration[ops], lengths, [0]]),
-            resource_names=whole.resource_names,
-            resource_ptr=np.append(pointer, np.full(beside, pointer[-1])),
-            resource_idx=whole.resource_idx[seats],
             before=before,
             after=after,
             lag=lag,
             release=np.zeros(len(ops) + beside, dtype=np.int64),
             pools=self._pools(),
             families=self._families(),
-            span_resources=whole.span_resources,
-            kinds=whole.kinds,
-            explicit_names={},
-            kind=np.append(whole.kind[ops], none),
-            stage=np.append(whole.stage[ops], none),
-            device=np.append(whole.device[ops], none),
-            microbatch=np.append(whole.microbatch[ops], none),
-            pinned=np.append(whole.pinned[ops], none),
         )
 
     def of(self, schedule: Schedule) -> Schedule:

@@ -250,11 +250,9 @@ def solve_exactly(
     Parameters
     ----------
     implied : ImpliedOrder
-        The problem and its implied order.
     board : Board
         Gives the first incumbent and bound, and is told of better ones.
     limits : SearchLimits
-        Limits of the search.
     company : Company
         Other searches of the problem.
     params : BisectionParams, optional

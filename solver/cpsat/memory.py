@@ -144,7 +144,7 @@ class OrderLiterals:
         Returns
         -------
         LiteralT
-            True, False, or a literal of the model, the same one for both questions of a pair.
+            The same one for both questions of a pair.
         """
         known = self.known(first, second)
         if known is not None:
@@ -158,12 +158,11 @@ class OrderLiterals:
         Parameters
         ----------
         first, second : int
-            Ops of one resource that take time.
+            As for `before`.
 
         Returns
         -------
         bool or None
-            The same in every schedule within the windows.
         """
         if first == second or self._is_known(second, first):
             return False

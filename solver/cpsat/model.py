@@ -53,7 +53,6 @@ class CpsatModel:
         Parameters
         ----------
         implied : ImpliedOrder
-            The problem and its implied order.
         question : Question
             Its known schedule is in index order.
         clock : Clock
@@ -139,7 +138,6 @@ def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
     implied : ImpliedOrder
         The problem with its families.
     schedule : Schedule
-        A valid schedule of it.
 
     Returns
     -------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ortools.sat.python import cp_model, cp_model_helper
+from ortools.sat.python import cp_model
 
 from ppsolve.solver.cpsat.question import SearchLimits
 
@@ -42,7 +42,6 @@ def configured(
     Returns
     -------
     CpSolver
-        A new solver.
     """
     traits = traits or ModelTraits()
     solver = cp_model.CpSolver()
@@ -61,31 +60,20 @@ def configured(
     orders = limits.dynamic_orders and traits.has_plain_intervals
     parameters.use_dynamic_precedence_in_disjunctive = orders
     if limits.dynamic_orders and limits.workers == 1:
-        # Ten questions about pipelines of 192 to 1,152 ops had the same answers without linear
-        # relaxations, eight of them as soon or sooner: 15.7 instead of 19.2 s of CPU time in all.
         parameters.linearization_level = 0
     elif traits.is_small_span and not limits.dynamic_orders:
         # Every rule is in the linear relaxation of one worker: of several each has its own.
         parameters.num_workers, parameters.linearization_level = 1, 2
     is_unlike = limits.dynamic_orders and not traits.is_mostly_alike
     if is_unlike or traits.has_many_literals:
-        _lighten_presolve(parameters)
-    # Propagates more of what may run between which ops, for questions about ops that are not alike.
-    # DynaPipe's 8 x 16 (sigma 1.6) was refuted 2 % above the analytic bound in 5.5 s of CPU time,
-    # in 2.7 with light presolve, and open after 8 without. Where index order says most it does not
-    # pay: an uneven 16 x 16 was open at 8.9 s and refuted in 2.1 without.
+        # With literals probing costs seconds; without any presolve proofs take far longer.
+        parameters.cp_model_probing_level = 0
+        parameters.symmetry_level = 0
+        parameters.max_presolve_iterations = 1
+    # Propagates more between ops that are not alike; where index order says most it does not pay.
     parameters.use_strong_propagation_in_disjunctive = orders and is_unlike
     if orders and is_unlike and limits.is_short:
-        _hasten(parameters, presolve=traits.has_many_literals)
+        # Dynamic precedences propagate the same; whole pipelines and literals need both.
+        parameters.use_precedences_in_disjunctive_constraint = False
+        parameters.cp_model_presolve = traits.has_many_literals
     return solver
-
-
-def _lighten_presolve(parameters: cp_model_helper.SatParameters) -> None:
-    parameters.cp_model_probing_level = 0
-    parameters.symmetry_level = 0
-    parameters.max_presolve_iterations = 1
-
-
-def _hasten(parameters: cp_model_helper.SatParameters, *, presolve: bool) -> None:
-    parameters.use_precedences_in_disjunctive_constraint = False
-    parameters.cp_model_presolve = presolve

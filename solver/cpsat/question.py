@@ -55,7 +55,6 @@ class SearchLimits:
         Returns
         -------
         SearchLimits
-            What remains.
         """
         return replace(
             self,

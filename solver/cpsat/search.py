@@ -210,7 +210,7 @@ class SolverRun:
 
 
 def await_abandoned(code: int = 1, patience: float = WAIT.exit) -> None:
-    """Wait for abandoned runs; end the process at once where one outlives the patience.
+    """Wait for abandoned runs; end the process where one outlives the patience.
 
     A thread of CP-SAT that comes back to an interpreter which is shutting down aborts the process.
 
@@ -333,19 +333,14 @@ def stop_reason(
 
     Parameters
     ----------
-    solver : CpSolver
-        The solver after its run.
-    status : int
-        Its status.
-    limits : SearchLimits
-        The limits of the run.
+    solver, status, limits
+        The solver after its run, its status, and the limits of the run.
     interrupted : bool
         Somebody pressed Ctrl-C.
 
     Returns
     -------
     StopReason
-        The reason.
     """
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
@@ -371,11 +366,9 @@ def solve(
     Parameters
     ----------
     implied : ImpliedOrder
-        The problem and its implied order.
     question : Question
         Bounds, known schedule and form of the model.
     limits : SearchLimits
-        Limits of the search.
     board : Board, optional
         A board of this problem. Schedules that are surely valid are proposed, bounds are raised
         where `upper` is None. A better incumbent ends the search at the bound, and restarts it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -113,10 +113,8 @@ class FixedOrderGraph:
 
         Parameters
         ----------
-        first, last : int
-            Places of the first op and behind the last one.
-        slant : int
-            Of the sequence: -1, 0 or 1.
+        first, last, slant
+            As for `part`.
         aim : Aim
             What the window has to gain.
 
@@ -180,7 +178,20 @@ class FixedOrderGraph:
         place[sequence[last:]] = 2
         ops = np.sort(sequence[first:last])
         head, tail, least = self._surroundings(place)
-        problem = _problem(self, ops, place, (head[ops], tail[ops], least))
+        number = np.full(self.problem.num_ops, FREE, dtype=np.int64)
+        number[ops] = np.arange(len(ops))
+        before, after, lag = _precedences(self, number, tail[ops])
+        pools = (level.within(number, place) for level in self.levels)
+        problem = Problem(
+            **kept_fields(self.problem, ops, 1),
+            duration=np.append(self.problem.duration[ops], 0),
+            before=before,
+            after=after,
+            lag=lag,
+            release=np.append(head[ops], least),
+            pools=tuple(pool for pool in pools if pool is not None),
+            families=(),
+        )
         return Subproblem(self, ops, place, problem, tail[ops])
 
     def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
@@ -275,41 +286,37 @@ def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntAr
     return int((delay[away] // distance[away]).min())
 
 
-def _problem(
-    whole: FixedOrderGraph, ops: IntArray, place: IntArray, around: tuple[IntArray, IntArray, int]
-) -> Problem:
-    problem, (head, tail, least) = whole.problem, around
-    count = len(ops)
-    number = np.full(problem.num_ops, FREE, dtype=np.int64)
-    number[ops] = np.arange(count)
+def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
+    """Return the fields of the problem of some ops that precedences and memory do not change.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops without given starts.
+    ops : int64[k]
+        Ops of it.
+    more : int
+        Ops without resources that follow them.
+
+    Returns
+    -------
+    dict of str to object
+    """
     sizes = np.diff(problem.resource_ptr)[ops]
-    pointer = np.concatenate([[0], np.cumsum(sizes), [sizes.sum()]]).astype(np.int64)
-    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-2], sizes) + np.arange(pointer[-1])
-    before, after, lag = _precedences(whole, number, tail)
-    pools = (level.within(number, place) for level in whole.levels)
-    return Problem(
-        name=problem.name,
-        scale=problem.scale,
-        objective=Objective.MAKESPAN,
-        duration=np.append(problem.duration[ops], 0),
-        resource_names=problem.resource_names,
-        resource_ptr=pointer,
-        resource_idx=problem.resource_idx[seats],
-        before=before,
-        after=after,
-        lag=lag,
-        release=np.append(head, least),
-        pinned=np.full(count + 1, FREE, dtype=np.int64),
-        pools=tuple(pool for pool in pools if pool is not None),
-        families=(),
-        span_resources=problem.span_resources,
-        kinds=problem.kinds,
-        explicit_names={},
-        kind=np.append(problem.kind[ops], FREE),
-        stage=np.append(problem.stage[ops], FREE),
-        device=np.append(problem.device[ops], FREE),
-        microbatch=np.append(problem.microbatch[ops], FREE),
-    )
+    pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
+    none = np.full(more, FREE)
+    kept = ("name", "scale", "resource_names", "span_resources", "kinds")
+    labels = ("kind", "stage", "device", "microbatch")
+    return {
+        **{name: getattr(problem, name) for name in kept},
+        **{name: np.append(getattr(problem, name)[ops], none) for name in labels},
+        "objective": Objective.MAKESPAN,
+        "resource_ptr": np.append(pointer, np.full(more, pointer[-1])),
+        "resource_idx": problem.resource_idx[seats],
+        "pinned": np.full(len(ops) + more, FREE, dtype=np.int64),
+        "explicit_names": {},
+    }
 
 
 def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Edges:
@@ -348,15 +355,12 @@ class PoolLevel:
 
         Parameters
         ----------
-        number : int64[n]
-            Number of each op in the window.
-        place : int64[n]
-            As of `Subproblem`.
+        number, place : int64[n]
+            Number of each op in the window, and its place as of `Subproblem`.
 
         Returns
         -------
         Pool or None
-            The pool of the window's problem.
         """
         pool, whole = self.pool, self.whole
         taken, given = place[pool.acquire_op], place[pool.release_op]
@@ -391,8 +395,8 @@ def hold_full(part: Subproblem, goal: int) -> Held | None:
     """Return a window's problem that asks for shorter paths from all devices that are not full.
 
     A device is full if its work here leaves it no path as short as the goal: it may be left as late
-    as now, and others have to be left sooner. That alone makes no shorter schedule, but once each
-    path is shortened in some window, the schedule is shorter.
+    as now, others have to be left sooner. Once each path is shortened in some window, the schedule
+    is.
 
     Parameters
     ----------

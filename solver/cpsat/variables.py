@@ -59,7 +59,6 @@ class Variables:
         Parameters
         ----------
         holds : Holds
-            Holds of a pool.
         index : int
             Number of the hold.
 
@@ -87,7 +86,6 @@ class Variables:
         Returns
         -------
         IntVar
-            Made on first use.
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
@@ -155,7 +153,6 @@ def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
     Parameters
     ----------
     variables : Variables
-        The model's variables.
     implied : ImpliedOrder
         Leaves few ops that can be first or last.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,12 +27,11 @@ SLANTS = (0, 1, -1)
 """Borders of windows: at one moment, or moving from device to device with a micro-batch."""
 
 
-@dataclass(frozen=True, eq=False)
-class _WindowQuestion:
+class _WindowQuestion(NamedTuple):
     part: Subproblem
-    target: int
-    most: int
-    bound: int
+    target: int  # makespan of its problem to reach
+    most: int  # value of the whole schedule then, at most
+    bound: int  # a lower bound on that makespan
 
 
 def _bound(part: Subproblem, enough: int) -> int:
@@ -141,8 +141,8 @@ class WindowLNS:
             self.counts.bounded += 1
             return
         part = self._whole.part(first, last, slant)
-        question = self._question(part, aim)
-        if question.bound > question.target:
+        asked, target, most, bound = self._question(part, aim)
+        if bound > target:
             self.counts.bounded += 1
             return
         units = self.limits.deterministic
@@ -156,16 +156,13 @@ class WindowLNS:
             dynamic_orders=True,
             is_short=True,
         )
-        asked = Question(question.bound, upper=question.target)
-        answer = solve(question.part.implied, asked, limits)
+        answer = solve(asked.implied, Question(bound, upper=target), limits)
         self.spent += answer.deterministic_time
         self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
         if answer.infeasible:
             self.counts.refuted += 1
             self._refuted[part.ops] = True
-        elif answer.schedule is None or not self._accept(
-            question.part.put_back(answer.schedule), question.most
-        ):
+        elif answer.schedule is None or not self._accept(asked.put_back(answer.schedule), most):
             self.counts.left_open += 1
         else:
             self.counts.better += 1
@@ -183,15 +180,16 @@ class WindowLNS:
         return Aim(known, least, known - int(params.held_gain * gap), step)
 
     def _question(self, part: Subproblem, aim: Aim) -> _WindowQuestion:
+        # A better schedule, or shorter paths for one.
+        better, value = aim.known - 1, self.best.value
         bound = _bound(part, aim.known - aim.least + 1)
         if aim.known - bound >= aim.least:
-            return _WindowQuestion(part, aim.known - 1, self.best.value - 1, bound)
+            return _WindowQuestion(part, better, value - 1, bound)
         held = hold_full(part, aim.goal)
         if held is None:
-            bound = _bound(part, aim.known)
-            return _WindowQuestion(part, aim.known - 1, self.best.value - 1, bound)
+            return _WindowQuestion(part, better, value - 1, _bound(part, aim.known))
         target = held.value - aim.step
-        return _WindowQuestion(held.part, target, self.best.value, _bound(held.part, target + 1))
+        return _WindowQuestion(held.part, target, value, _bound(held.part, target + 1))
 
     def _accept(self, found: Schedule, most: int) -> bool:
         # Amounts of memory without a small scale are rounded in the model.

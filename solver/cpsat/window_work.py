@@ -22,7 +22,6 @@ def add_window_work(variables: Variables, hint: Schedule | None = None) -> None:
     Parameters
     ----------
     variables : Variables
-        The model's variables.
     hint : Schedule, optional
         Schedule whose windows are hinted.
     """

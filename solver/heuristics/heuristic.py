@@ -95,13 +95,6 @@ class Heuristic:
         """What it needs of an instance of its kind, each in words."""
         return tuple(requirement.words for requirement in self.requirements)
 
-    @property
-    def requirements_text(self) -> str:
-        """What the heuristic needs, in words."""
-        if self.is_generic:
-            return "applies to everything"
-        return "needs " + ", ".join([self.made_for, *self.needs])
-
     def obstacle(self, instance: Instance) -> str | None:
         """Return in words what an instance of its kind lacks, or None if the heuristic applies."""
         for requirement in self.requirements:

@@ -66,10 +66,8 @@ class Justifier:
 
         Parameters
         ----------
-        schedule : Schedule
-            A feasible schedule.
-        rounds : int
-            Number of pairs of passes.
+        schedule, rounds
+            A feasible schedule, and the number of pairs of passes.
 
         Returns
         -------
@@ -86,10 +84,8 @@ class Justifier:
 
         Parameters
         ----------
-        schedule : Schedule
-            A feasible schedule.
-        rounds : int
-            Number of pairs of passes after the delays.
+        schedule, rounds
+            As for `improve`.
 
         Returns
         -------

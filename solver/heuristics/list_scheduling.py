@@ -186,7 +186,6 @@ def generate_parallel(
     problem : Problem
         n ops.
     rule : PriorityRule
-        Priorities.
     *edges : Edges
         Further precedences, e.g. index order of alike micro-batches.
     with_memory : bool
@@ -255,7 +254,6 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     rank : int64[n]
         Priorities, all different; lowest first.
     *edges : Edges
-        Further precedences.
 
     Returns
     -------

@@ -114,22 +114,7 @@ class _OrderSearch:
         self._mean = float(problem.duration.mean())
 
     def anneal(self, clock: Clock, looks: int, left: float) -> int:
-        """Go through one round of annealing from the best orders.
-
-        Parameters
-        ----------
-        clock : Clock
-            Once it is over, the round ends.
-        looks : int
-            Looks at the clock for each temperature.
-        left : float
-            Number of steps that are left.
-
-        Returns
-        -------
-        int
-            Number of steps.
-        """
+        """Go through one round of annealing from the best orders; return the number of steps."""
         problem, done = self.best.problem, 0
         size = max(1, min(BUDGET.steps, BUDGET.steps_times_ops // problem.num_ops))
         self._order[:] = self._best

@@ -234,7 +234,6 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     Returns
     -------
     list of int64[...]
-        The same ops.
 
     Raises
     ------

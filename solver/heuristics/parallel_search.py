@@ -87,12 +87,11 @@ def order_turns(known: Schedule, board: Board) -> Turns:
     known : Schedule
         A schedule of a problem without an obstacle to this search.
     board : Board
-        A board of the problem, from whose schedule each turn goes on.
+        Each turn goes on from its schedule.
 
     Returns
     -------
     callable
-        One turn.
     """
     seeds = count(2)
 
@@ -108,15 +107,12 @@ def sweep_turns(problem: Problem, board: Board) -> Turns:
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    board : Board
-        A board of the problem.
+    problem, board
+        The problem and a board of it.
 
     Returns
     -------
     callable
-        One turn.
     """
     sweep: Sweep | None = None
 

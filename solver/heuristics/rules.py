@@ -153,15 +153,12 @@ class RuleBook:
 
         Parameters
         ----------
-        recipe : Recipe
-            The recipe, which stays as it is.
-        rng : random.Random
-            Draws the choice.
+        recipe, rng
+            The recipe, which stays as it is, and what draws the choice.
 
         Returns
         -------
         Recipe
-            The neighbour.
         """
         if recipe.limits is not None and rng.random() < RULES.limits_change:
             if recipe.burst is not None and rng.random() < RULES.burst_changes:

@@ -30,11 +30,6 @@ _ARMS = ("shake", "change", "shake", "draw")
 
 @dataclass(frozen=True, eq=False)
 class _RatedSchedule:
-    """A schedule, the recipe of its rule where it comes from one, and what it is worth.
-
-    `score` is what is minimised: the number of missed pins, then the objective in ticks.
-    """
-
     score: tuple[int, int]
     number: int
     schedule: Schedule
@@ -48,8 +43,6 @@ class _RatedSchedule:
 
 @dataclass(frozen=True, eq=False)
 class _Shaken:
-    """A schedule that is shaken, where that began, and the number of shakes that did not help."""
-
     start: _RatedSchedule
     failures: int = 0
     moved: Schedule | None = None
@@ -92,7 +85,6 @@ def list_sweep(
     Returns
     -------
     Schedule
-        The best one found.
 
     Raises
     ------
@@ -144,7 +136,7 @@ class Sweep:
             self.run(goes_on=True, steps=None)
 
     def run(self, *, goes_on: bool, steps: int | None) -> Schedule:
-        """Return the best schedule found.
+        """Return the best schedule found; device spans are compacted.
 
         Parameters
         ----------
@@ -154,7 +146,6 @@ class Sweep:
         Returns
         -------
         Schedule
-            Feasible; device spans are compacted.
         """
         self._try_rules(max(self.params.least_rules, (steps or 0) // 2))
         if self.known is not None:

@@ -77,7 +77,6 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         Instance
-            The validated instance.
 
         Raises
         ------
@@ -92,7 +91,6 @@ class Kind(Generic[AnyInstance]):
         Parameters
         ----------
         instance : Instance
-            A validated instance of this kind.
         exact : bool
             Refuse times without a common tick within the limit instead of rounding them up.
         document : dict, optional
@@ -128,7 +126,6 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         Problem
-            n ops, times in ticks.
         """
         return self.to_problem(instance, exact=exact)
 
@@ -168,12 +165,11 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         Task
-            The task.
         """
         return ScheduleTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
-        """Turn a schedule that a generic heuristic found into a proposal of this kind.
+        """Turn a schedule of a generic heuristic into a proposal of this kind, which may move ops.
 
         Parameters
         ----------
@@ -183,27 +179,26 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         Proposal
-            The same schedule here; other kinds may move ops.
         """
         return Proposal(schedule)
 
     def follow(
         self, instance: AnyInstance, problem: Problem, orders: Sequence[Sequence[Any]]
     ) -> Proposal:
-        """Time orders of ops: each op starts as early as they allow; for kinds to override.
+        """Time orders of ops, for kinds to override; other ops start as soon as they can.
 
         Parameters
         ----------
         instance, problem
             The instance and its problem.
         orders : sequence of sequence of int or str
-            Numbers or names of ops that run one after the other; ops in none of them start as soon
-            as they can, those of one resource first come, first served.
+            Numbers or names of ops that run one after the other.
 
         Returns
         -------
         Proposal
-            Their schedule.
+            Each op starts as early as the orders allow, those of one resource first come, first
+            served.
 
         Raises
         ------
@@ -254,12 +249,7 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         HeuristicOutcome
-            Schedule, and a status that tells a valid one from one that breaks a rule.
-
-        Raises
-        ------
-        InputError
-            A group size below 1.
+            Its status tells a valid schedule from one that breaks a rule.
         """
         name = heuristic.name
         obstacle = self.obstacle(heuristic, instance)
@@ -313,10 +303,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic, instance, group_size
-            As for `run_heuristic`.
-        exact : bool
-            As for `lower`.
+        heuristic, instance, group_size, exact
+            As for `run_heuristic` and `lower`.
 
         Returns
         -------
@@ -343,7 +331,6 @@ class Kind(Generic[AnyInstance]):
         Parameters
         ----------
         instance, problem
-            The instance and its problem.
         outcome : HeuristicOutcome
             Status and schedule of the heuristic.
         best : int, optional
@@ -364,7 +351,6 @@ class Kind(Generic[AnyInstance]):
         Parameters
         ----------
         instance : Instance
-            The instance that the schedule is for.
         given : Schedule, pydantic model or dict
             The schedule, or a document that holds one.
         exact : bool
@@ -410,10 +396,8 @@ class Kind(Generic[AnyInstance]):
 
         Returns
         -------
-        schedule : Schedule or None
-            None if ops are missing.
-        violations : list of Violation
-            Errors of the document itself.
+        Schedule or None, list of Violation
+            None if ops are missing; errors of the document itself.
         """
         return parse_given(data, problem, source)
 
@@ -432,7 +416,6 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         list of Violation
-            One for each false claim; this kind of document makes none.
         """
         return []
 

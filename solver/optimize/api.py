@@ -44,7 +44,6 @@ def optimize(
     Parameters
     ----------
     instance : Instance
-        A validated instance.
     time_limit : float or None
         Wall seconds for the whole call; None: no limit, 0: only heuristics and analytic bounds,
         however long they take.
@@ -132,7 +131,6 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
     Parameters
     ----------
     instances : iterable of Instance
-        Validated instances.
     **options
         Options of `optimize`, the same for each.
 
@@ -156,7 +154,6 @@ def simulate(
     Parameters
     ----------
     instance : Instance
-        A validated instance.
     heuristic : str or callable
         Name of the heuristic, a function of your own, or where it is, as for `optimize`.
     group_size : int or None
@@ -195,7 +192,6 @@ def check(
     Parameters
     ----------
     instance : Instance
-        The instance that the schedule is for.
     schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
         The schedule, or a document that holds one.
     exact : bool

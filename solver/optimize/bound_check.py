@@ -38,7 +38,6 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
     Parameters
     ----------
     instance : Instance
-        The instance of the result.
     data : dict
         The result as plain data.
     exact : bool

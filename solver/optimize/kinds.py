@@ -93,15 +93,12 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
 
     Parameters
     ----------
-    data : object
-        Parsed JSON.
-    source : str, optional
-        How errors name it.
+    data, source
+        Parsed JSON, and how errors name it.
 
     Returns
     -------
     Instance
-        The validated instance.
 
     Raises
     ------
@@ -155,17 +152,14 @@ def instance_in(
 
     Parameters
     ----------
-    data : object
-        Parsed JSON of a result.
-    source : str, optional
-        How errors name it.
+    data, source
+        Parsed JSON of a result, and how errors name it.
     otherwise : Instance, optional
         Returned where the result carries none.
 
     Returns
     -------
     Instance
-        The instance that was solved.
 
     Raises
     ------
@@ -194,17 +188,14 @@ def schedule_in(
 
     Parameters
     ----------
-    data : object
-        Parsed JSON of a result, a heuristic's entry or a bare schedule.
-    source : str, optional
-        How errors name it.
+    data, source
+        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
     otherwise : Instance, optional
         The instance of a document that carries none.
 
     Returns
     -------
     Instance, Schedule
-        The instance that was solved, and the best schedule.
 
     Raises
     ------
@@ -224,14 +215,12 @@ def schedule_in(
 
 
 def lower(instance: Instance, *, exact: bool = False) -> Problem:
-    """Lower an instance to the problem that solvers work on, see `Kind.lower`.
+    """Lower an instance to the problem that solvers work on.
 
     Parameters
     ----------
-    instance : Instance
-        A validated instance.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
+    instance, exact
+        As for `Kind.lower`, with the same errors.
 
     Returns
     -------
@@ -246,15 +235,12 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
 
     Parameters
     ----------
-    data : dict
-        Parsed JSON of a result, an entry or a bare schedule.
-    source : str or None
-        How errors name it.
+    data, source
+        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
 
     Returns
     -------
     Result, HeuristicEntry or None
-        Of the kind that it names.
 
     Raises
     ------
@@ -262,7 +248,9 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
         Names `source`, the first wrong field and what would be right.
     """
     refuse_huge_numbers(data, source)
-    models = _models_of(data)
+    named = data.get("kind")
+    kind = known_kind(named) if isinstance(named, str) else None
+    models = kind.documents(data.get("value_unit")) if kind else (Result, HeuristicEntry)
     if "instance" in data:
         model: type[Result | HeuristicEntry] = models[0]
     elif "name" in data:
@@ -319,21 +307,13 @@ def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> 
     return replace(stored, waits=(before[kept], after[kept], lag[kept]))
 
 
-def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
-    named = data.get("kind")
-    kind = known_kind(named) if isinstance(named, str) else None
-    return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))
-
-
 def refuse_huge_numbers(data: Any, source: str | None) -> None:
     """Refuse numbers that would take the validation of whole numbers forever, or crash it.
 
     Parameters
     ----------
-    data : object
-        Parsed JSON.
-    source : str or None
-        How errors name it.
+    data, source
+        Parsed JSON, and how errors name it.
 
     Raises
     ------

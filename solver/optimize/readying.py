@@ -30,7 +30,6 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     Returns
     -------
     Task or None
-        The task.
     """
     made: list[Task] = []
     is_made = call_within(lambda: made.append(make()), clock)

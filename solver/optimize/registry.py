@@ -101,7 +101,6 @@ def chosen_heuristics(
     Parameters
     ----------
     instance : Instance
-        The instance.
     names : iterable of str or callable, optional
         What was asked for; all that its kind runs and all installed ones by default.
     more : iterable of str or callable
@@ -146,19 +145,16 @@ def quick_heuristics(instance: Instance) -> list[str]:
 def run_heuristic(
     name: str, instance: Instance, problem: Problem, group_size: int | None = None
 ) -> HeuristicOutcome:
-    """Run a heuristic by its name and check its schedule, see `Kind.run_heuristic`.
+    """Run a heuristic by its name and check its schedule.
 
     Parameters
     ----------
-    name : str
-        Name of the heuristic.
-    instance, problem, group_size
+    name, instance, problem, group_size
         As for `Kind.run_heuristic`.
 
     Returns
     -------
     HeuristicOutcome
-        Status and schedule.
     """
     heuristic = find_heuristic(name)
     return kind_of(instance).run_heuristic(heuristic, instance, problem, group_size)

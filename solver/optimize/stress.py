@@ -34,22 +34,21 @@ def stress(
 ) -> StressReport:
     """Replay the best schedule of a result and its heuristics with random durations.
 
-    Orders stay, and every op starts as early as they allow, as a runtime does that executes lists
-    of ops. All schedules get the same durations.
+    Orders stay, and every op starts as early as they allow. All schedules get the same durations.
 
     Parameters
     ----------
     result : Result, HeuristicEntry, ScheduleDocument or dict
         A result, an entry or a bare schedule, or parsed JSON of one.
     jitter : float or mapping of str to float
-        Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for all
+        Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for
         others).
     slow : mapping of int to float, optional
         Factor on all compute ops of a device.
     runs, seed : int
         Number of runs, and seed of their durations.
     instance : Instance, optional
-        The instance of a result that carries none, and of an entry or a bare schedule.
+        The instance of a document that carries none.
     source : str, optional
         How errors name the result.
 

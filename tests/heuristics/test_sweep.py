@@ -133,11 +133,13 @@ def test_a_burst_lets_memory_fill_with_the_last_forwards() -> None:
     rule, edges = book.rule(recipe)
     start = generate_parallel(problem, rule, index_order(problem), edges).start
     end = start + problem.duration
-    for lane, limit, few in zip(book.lanes.each, recipe.limits.tolist(), steady.tolist(), strict=True):
+    for lane, limit, few in zip(
+        book.lanes.each, recipe.limits.tolist(), steady.tolist(), strict=True
+    ):
         between = np.arange(limit, 16)
         assert (start[lane.acquire[between]] >= end[lane.first_release[between - few]]).all()
         assert (start[lane.first_release[1:16]] >= end[lane.last_release[:15]]).all()
-    inner = book.lanes[4]
+    inner = book.lanes.each[4]
     assert start[inner.acquire[23]] < end[inner.first_release[23 - steady[4]]]
 
 
