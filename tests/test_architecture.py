@@ -268,8 +268,6 @@ ROUTE = (
     "solver/run/steps.py",
     "solver/cpsat/exact.py",
     "solver/cpsat/search.py",
-    "solver/cpsat/search.py",
-    "solver/cpsat/search.py",
 )
 """Files that a reader passes from the command to `CpSolver.solve`."""
 
