@@ -30,20 +30,8 @@ class Bisection:
 
     A target far below the optimum leaves such narrow start windows that it is refuted at once, and
     a tight bound is met without any objective. A question takes one worker. With two, and no other
-    search, halves of the gap are asked for on another thread.
-
-    Parameters
-    ----------
-    ask : callable
-        Asks CP-SAT.
-    board : Board
-        A board of the problem with a schedule.
-    limits : SearchLimits
-        Limits of all questions and of the search after them.
-    company : Company
-        Other searches of the problem.
-    params : BisectionParams, optional
-        Budgets.
+    search, halves of the gap are asked for on another thread. The limits are those of all questions
+    and of the search after them; the board has a schedule.
     """
 
     def __init__(
@@ -139,7 +127,6 @@ class Bisection:
             self._clock.stop()
 
     def _steps(self) -> tuple[Callable[[float], None], ...]:
-        """Return the steps of a round before its halves: of a large gap they are met one by one."""
         if self._company is Company.SHARED:
             return self._ask_better, self._ask_bound, self._minimise
         if self._company is Company.SEARCHED:
@@ -147,7 +134,6 @@ class Bisection:
         return self._ask_bound, self._minimise
 
     def _ask_bound(self, budget: float) -> None:
-        """Ask whether the analytic bound is met, once; nobody else can refute it."""
         gap, params = self.schedule.value - self.lower, self._params
         is_wide = gap > params.wide_gap * self.schedule.value
         is_vain = is_wide and self._company is not Company.NEW
@@ -172,7 +158,6 @@ class Bisection:
                 left_open = target
 
     def _minimise(self, budget: float) -> None:
-        """Search for the best schedule for a while: it learns what single questions do not."""
         limits = self._limits_of(self._params.longer * budget)
         answer = self._put(Question(self.lower, self.schedule), limits)
         self._learn(answer)

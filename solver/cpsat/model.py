@@ -129,20 +129,19 @@ def _largest_objective(problem: Problem, windows: Windows) -> int:
 
 
 def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
-    """Relabel alike micro-batches so that each column of a family runs in index order.
+    """Relabel alike micro-batches so that starts ascend within each column of a family.
 
     That keeps every rule and the objective, see `ppsolve.solver.structure.implied`.
 
     Parameters
     ----------
-    implied : ImpliedOrder
-        The problem with its families.
-    schedule : Schedule
+    implied, schedule
+        The problem with its families, and a valid schedule of it.
 
     Returns
     -------
     Schedule
-        Valid too; starts ascend within each column.
+        Valid too.
     """
     start = schedule.start.copy()
     for family in implied.problem.families:

@@ -158,8 +158,8 @@ class FixedOrderGraph:
     def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
         """Return the ops between two places of a sequence of starts as a problem.
 
-        Ops before stay where they are and give release times. Those behind keep their orders and
-        give tails; use of a pool at either end does not depend on what happens within.
+        Ops before stay where they are and give release times; those behind keep their orders and
+        give tails.
 
         Parameters
         ----------

@@ -68,12 +68,7 @@ def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> Int
     Returns
     -------
     int64[n]
-        Ticks.
-
-    Raises
-    ------
-    DeadlockError
-        The precedences have a cycle.
+        Ticks; a cycle is a `DeadlockError`.
     """
     if edges:
         order = [index_order(problem)] if with_index_order else []
@@ -133,10 +128,8 @@ def favoured_backwards(
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    tail : int64[n]
-        See `tails`.
+    problem, tail
+        n ops, and their tails, see `tails`.
     favour : float
         Ticks taken off the tails of forwards.
     noise : float64[n]
@@ -175,17 +168,15 @@ class PriorityRule:
 def generate_parallel(
     problem: Problem, rule: PriorityRule, *edges: Edges, with_memory: bool = True
 ) -> Schedule:
-    """Build a schedule by parallel schedule generation: walk through time, start what can start.
+    """Build a schedule by parallel schedule generation (Kolisch 1996): walk through time.
 
     At every moment, every idle resource starts the waiting op of the lowest rank that can start:
-    all its resources are idle, its memory is free, and it ends before the next pinned op (Kolisch
-    1996: the parallel method).
+    all its resources are idle, its memory is free, and it ends before the next pinned op.
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    rule : PriorityRule
+    problem, rule
+        n ops, and their priorities.
     *edges : Edges
         Further precedences, e.g. index order of alike micro-batches.
     with_memory : bool
@@ -241,11 +232,10 @@ def _explain(
 
 
 def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule:
-    """Build a schedule by serial schedule generation: place ops one by one.
+    """Build a schedule by serial schedule generation (Kolisch 1996): place ops one by one.
 
     Of the ops whose predecessors are placed, the one of the lowest rank goes to the earliest moment
-    at which its resources are free for its whole duration and its memory from then on (Kolisch
-    1996: the serial method).
+    at which its resources are free for its whole duration and its memory from then on.
 
     Parameters
     ----------
@@ -254,6 +244,7 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     rank : int64[n]
         Priorities, all different; lowest first.
     *edges : Edges
+        Further precedences.
 
     Returns
     -------

@@ -66,19 +66,18 @@ def order_search(
     clock : Clock, optional
         Once it is over, the best schedule so far is returned.
     board : Board, optional
-        A board of the problem: better schedules are proposed, and the search ends at its bound.
+        Better schedules are proposed to it, and the search ends at its bound.
     goes_on : bool
         Use all the time of a limited clock, instead of ending once many steps have not helped.
     steps : int, optional
-        Number of steps, whether they help or not. Without a limited clock either way gives the same
-        schedule on every machine.
+        Number of steps. Without a limited clock the schedule is the same on every machine.
     seed : int
         First random number, from 1 to 2**31 - 2.
 
     Returns
     -------
     Schedule
-        A schedule no longer than `known`.
+        No longer than `known`.
     """
     board, clock = board or Board(), clock or Clock()
     search, bound = _OrderSearch(known, seed, board), board.bound.value

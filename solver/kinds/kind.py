@@ -330,9 +330,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        instance, problem
-        outcome : HeuristicOutcome
-            Status and schedule of the heuristic.
+        instance, problem, outcome
+            The instance, its problem, and what became of the heuristic.
         best : int, optional
             Best known value in ticks; without it the entry has no gap.
         with_schedule : bool
@@ -350,11 +349,10 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        instance : Instance
+        instance, exact
+            As for `lower`.
         given : Schedule, pydantic model or dict
             The schedule, or a document that holds one.
-        exact : bool
-            As in `lower`.
 
         Returns
         -------

@@ -44,6 +44,7 @@ def optimize(
     Parameters
     ----------
     instance : Instance
+        A validated instance.
     time_limit : float or None
         Wall seconds for the whole call; None: no limit, 0: only heuristics and analytic bounds,
         however long they take.
@@ -131,6 +132,7 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
     Parameters
     ----------
     instances : iterable of Instance
+        Validated instances.
     **options
         Options of `optimize`, the same for each.
 
@@ -154,6 +156,7 @@ def simulate(
     Parameters
     ----------
     instance : Instance
+        A validated instance.
     heuristic : str or callable
         Name of the heuristic, a function of your own, or where it is, as for `optimize`.
     group_size : int or None
@@ -192,6 +195,7 @@ def check(
     Parameters
     ----------
     instance : Instance
+        A validated instance.
     schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
         The schedule, or a document that holds one.
     exact : bool
