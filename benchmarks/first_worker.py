@@ -18,9 +18,9 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from ppsolve.solver.cpsat import running
+from ppsolve.solver.cpsat import search
 from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.generate.flags import PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.optimize.kinds import kind_of
@@ -83,13 +83,13 @@ def measure(options: Mapping[str, Any]) -> tuple[int, list[float]]:
     task.find_bounds()
     for heuristic in chosen_heuristics(instance, ["list-serial"]):
         task.run_heuristic(heuristic)
-    watch, original = Stopwatch(), running.configured
-    running.configured = partial(watch.configured, original=original)
+    watch, original = Stopwatch(), search.configured
+    search.configured = partial(watch.configured, original=original)
     try:
         limits = SearchLimits(seconds=5.0, workers=2)
         solve_exactly(task.implied, task.board, limits)
     finally:
-        running.configured = original
+        search.configured = original
     return task.size, [*watch.built, *watch.first]
 
 

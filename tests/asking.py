@@ -6,9 +6,8 @@ from typing import Any
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
-from ppsolve.solver.cpsat import engine, exact
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import exact, search
+from ppsolve.solver.cpsat.question import ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -21,7 +20,7 @@ def solve(
     board: Board | None = None,
     **question: Any,
 ) -> ExactAnswer:
-    return engine.solve(implied, engine.Question(lower, incumbent, **question), limits, board)
+    return search.solve(implied, Question(lower, incumbent, **question), limits, board)
 
 
 def solve_exactly(

@@ -46,20 +46,15 @@ KIND_CLASSES = {
 
 LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.constraints",
-    "ppsolve.solver.cpsat.devices.search",
-    "ppsolve.solver.cpsat.engine",
-    "ppsolve.solver.cpsat.bisection",
     "ppsolve.solver.cpsat.exact",
-    "ppsolve.solver.cpsat.found",
-    "ppsolve.solver.cpsat.levels",
+    "ppsolve.solver.cpsat.few_devices",
+    "ppsolve.solver.cpsat.memory",
     "ppsolve.solver.cpsat.model",
-    "ppsolve.solver.cpsat.neighbourhood.search",
-    "ppsolve.solver.cpsat.objective",
     "ppsolve.solver.cpsat.parameters",
-    "ppsolve.solver.cpsat.running",
     "ppsolve.solver.cpsat.search",
     "ppsolve.solver.cpsat.variables",
-    "ppsolve.solver.cpsat.redundant",
+    "ppsolve.solver.cpsat.window_lns",
+    "ppsolve.solver.cpsat.window_work",
     "ppsolve.solver.periodic.cycle",
     "ppsolve.solver.kfac.exact",
     "ppsolve.solver.overlap.least_bytes",
@@ -272,9 +267,7 @@ ROUTE = (
     "solver/run/solve_run.py",
     "solver/run/steps.py",
     "solver/cpsat/exact.py",
-    "solver/cpsat/engine.py",
     "solver/cpsat/search.py",
-    "solver/cpsat/running.py",
 )
 """Files that a reader passes from the command to `CpSolver.solve`."""
 

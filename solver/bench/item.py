@@ -17,7 +17,7 @@ from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bench.machine import machine_id, this_machine
 from ppsolve.solver.bench.pool import Finished
-from ppsolve.solver.heuristics.loading import is_spec, source_of
+from ppsolve.solver.heuristics.own import is_spec, source_of
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import ENTRY_POINTS

@@ -212,7 +212,7 @@ BOUNDS = (
         "less work in all, or more equal micro-batches",
         assignments=lambda flow, count, equal: exchange_bound(flow, count, equal=equal),
     ),
-    # Found by `ppsolve.solver.cpsat.devices`, within a step of its own.
+    # Found by `ppsolve.solver.cpsat.few_devices`, within a step of its own.
     BoundRule(
         "few-devices",
         "the orders of a few devices together, where all others run any number of ops at once",

@@ -21,8 +21,7 @@ from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, check_csv
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
-from ppsolve.solver.optimize.kinds import instance_in, load_instance
-from ppsolve.solver.optimize.owners import owner_in
+from ppsolve.solver.optimize.kinds import instance_in, load_instance, owner_in
 from ppsolve.solver.render.figures import figure
 
 

@@ -19,8 +19,7 @@ from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
 from ppsolve.solver.curve import TIME_LIMIT, Multiple, curve
 from ppsolve.solver.generate.flags import parse_number
-from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.optimize.owners import refuse_huge_numbers
+from ppsolve.solver.optimize.kinds import load_instance, refuse_huge_numbers
 from ppsolve.solver.render.curve import curve_figure, curve_report
 from ppsolve.solver.render.line_chart import chart_format, figure_bytes
 from ppsolve.solver.render.plot.sheet import PAPER

@@ -265,7 +265,8 @@ def split_names(names: str | None) -> list[str] | None:
 
 def own_specs(specs: Iterable[str]) -> list[str]:
     """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
-    from ppsolve.solver.heuristics.loading import EXPECTED, is_spec
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.solver.heuristics.own import EXPECTED, is_spec
     from ppsolve.solver.optimize.registry import find_heuristic
 
     found = []

@@ -33,8 +33,15 @@ from ppsolve.solver.cli.solving import (
     simulate_entry,
 )
 from ppsolve.solver.formats.program import winner_in
-from ppsolve.solver.optimize.kinds import CARRIED, instance_in, is_result, kind_of, parse_instance
-from ppsolve.solver.optimize.owners import owner_in, refuse_huge_numbers
+from ppsolve.solver.optimize.kinds import (
+    CARRIED,
+    instance_in,
+    is_result,
+    kind_of,
+    owner_in,
+    parse_instance,
+    refuse_huge_numbers,
+)
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures

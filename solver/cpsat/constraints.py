@@ -10,75 +10,30 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
-from ppsolve.solver.cpsat.levels import (
+from ppsolve.solver.cpsat.memory import (
+    Demands,
     OrderLiterals,
-    add_levels,
     add_monotony,
-    open_pairs,
-    shares_resource,
+    integer_demands,
 )
-from ppsolve.solver.cpsat.redundant.window_work import add_window_work
+from ppsolve.solver.cpsat.params import MODEL
+from ppsolve.solver.cpsat.question import Rounding
 from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.window_work import add_window_work
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
 
-MAX_EVENTS = 256
-"""Events of all pools up to which they become reservoirs; half as many where every acquire is
-released in one piece. Reservoirs prove more but grow with the square of their events: a V placement
-of 4 x 8 with capacity 6 was proved (740,280 us) in 3 to 11 s over three seeds, where the cumulative
-stood at 711,331 us after 15 s; on large pools they are up to 100 times slower."""
-
-MAX_LEVEL = 2**24
-"""Largest level of a reservoir: levels of 10 digits and more made CP-SAT 9.15 call feasible models
-infeasible."""
-
-MAX_ORDERS = 4_000
-"""Literals up to which pools of one resource are modelled by orders of ops. Same run, 2 workers, a
-busy machine: V placements of 4 x 8 proved in 1.0 to 1.5 s (reservoirs: 6.3 s) and 0.2 s (1.4 s);
-8 x 16 (3,986 literals) at 10,215 of 10,064 after 12 s (cumulatives: 10,252 of 9,991); linear 8 x 21
-with backwards in two parts (2,455) at 8,007 (8,026). With 15,792 literals (V 8 x 24) the search
-began after 9.6 instead of 3.5 s and found nothing in 12 s, as did the cumulatives."""
-
-MAX_COMPLETE = 4_000
-"""Open pairs of all resources up to which each gets a literal where levels need some anyhow. The
-question for anything better, one worker, CPU seconds with the levels' own literals and with all: a
-V placement of 4 x 8 (1,611 pairs) proved in 6.3 and 5.2, beside other processes 9.7 and 4.4; for an
-interleaved 4 x 8 (1,894) nothing below 4,827 in 20 s, and 4,816. More pairs were not tried. Where
-no level needs one they do not pay: uneven 16 x 16 (2,327, 3,927) refuted in 1.3 and 3.8, 1.5 and
-1.3 s."""
-
-MAX_FLOATING = 1_000
-"""The same where levels need none, but device spans are minimised. Devices may begin at any time,
-so that orders which cannot be kept raise starts in turn, by as little as one tick, up to the end of
-all windows; precedences of literals show such circles at once. Of 160 small pipelines (3 x 3 to
-4 x 6) with times of 16 digits, a tick 1e-9 of the longest, 9 were open by 1e-6 after 4 s and 4 with
-literals, one worker. In whole ticks 25 pipelines of 4 x 8 were proved in 2.9 s in place of 3.5, but
-10 of 8 x 12, with more pairs, in 12.5 in place of 7.4."""
-
-EDGES_AT_ONCE = 1_000
-"""Precedences that are added between two looks at the clock; they take about 15 ms."""
-
 
 class Constraints:
     """Adds the rules of the problem to a model.
-
-    Parameters
-    ----------
-    variables : Variables
-        The model's variables.
-    implied : ImpliedOrder
-        The problem and its implied order.
-    rounding : {"up", "down"}
-        Rounding of memory amounts that have no small exact scale.
 
     Attributes
     ----------
     memory_is_exact : bool
         The memory rules added so far are exactly the problem's.
     has_many_literals, has_plain_intervals : bool
-        As in `ppsolve.solver.cpsat.parameters.ModelTraits`, of the rules added so far.
+        As of `ppsolve.solver.cpsat.parameters.ModelTraits`, of the rules added so far.
     """
 
     def __init__(
@@ -98,15 +53,14 @@ class Constraints:
         Parameters
         ----------
         hint : Schedule, optional
-            Schedule that variables of redundant rules are hinted from.
+            Hints the variables of redundant rules.
         window_work : bool
             Count the work in every hole.
 
         Yields
         ------
         None
-            Between parts that take some milliseconds: whoever asks for no more of them leaves the
-            model unfinished.
+            Between parts that take some milliseconds.
         """
         yield from self._pins()
         yield from self._precedences()
@@ -124,7 +78,7 @@ class Constraints:
         start = self.variables.start
         for number, (delay, before, after) in enumerate(longest_delays(self.implied.full)):
             self.model.add(start[before] + delay <= start[after])
-            if not number % EDGES_AT_ONCE:
+            if not number % MODEL.edges_at_once:
                 yield
 
     def _no_overlap(self) -> Iterator[None]:
@@ -139,41 +93,41 @@ class Constraints:
         orders = [o for o in self.implied.pools if not o.is_exact and o.holds.amount]
         in_order, others = self._split(orders)
         events = sum(2 * len(order.holds.amount) for order in others)
-        most = MAX_EVENTS // 2 if all(order.is_whole for order in others) else MAX_EVENTS
+        parts = 2 if all(order.is_whole for order in others) else 1
+        most = MODEL.reservoir_events // parts
         for order in others:
             demands = self._demands(order)
-            if events <= most and demands.capacity <= MAX_LEVEL:
+            if events <= most and demands.capacity <= MODEL.reservoir_level:
                 self._reservoir(order.holds, demands)
             else:
                 self._cumulative(order.holds, demands)
             yield
         for order in in_order:
-            add_levels(self.variables, self._pairs, order.holds, self._demands(order))
+            self._pairs.add_levels(order.holds, self._demands(order))
             yield
         if self.variables.orders:
-            self._complete_orders(MAX_COMPLETE)
+            self._complete_orders(MODEL.complete_pairs)
             yield
         elif self.problem.objective is Objective.DEVICE_SPAN:
-            self._complete_orders(MAX_FLOATING)
+            self._complete_orders(MODEL.floating_pairs)
             yield
         add_monotony(self.variables)
         self.has_many_literals |= bool(self.variables.orders)
 
     def _split(self, orders: list[PoolOrder]) -> tuple[list[PoolOrder], list[PoolOrder]]:
-        """Return the pools whose levels follow from orders of ops, and all others."""
         in_order: list[PoolOrder] = []
         others: list[PoolOrder] = []
         for order in orders:
-            (in_order if shares_resource(self.problem, order.holds) else others).append(order)
+            (in_order if self._pairs.shares_resource(order.holds) else others).append(order)
         holds = [order.holds for order in in_order]
         pairs = sum(len(set(each.acquire.tolist())) * len(each.acquire) for each in holds)
-        if not holds or pairs > 20 * MAX_ORDERS or self._pairs.count(holds) > MAX_ORDERS:
+        most = MODEL.order_literals
+        if not holds or pairs > 20 * most or self._pairs.count(holds) > most:
             return [], orders
         return in_order, others
 
     def _complete_orders(self, most: int) -> None:
-        """Give the other open pairs of each resource literals too: monotony links them all."""
-        pairs = sorted(open_pairs(self.problem, self._pairs))
+        pairs = sorted(self._pairs.open_pairs())
         if len(pairs) <= most:
             for first, second in pairs:
                 self.variables.order(first, second)
@@ -215,10 +169,7 @@ class Constraints:
 
 
 def longest_delays(graph: Dag) -> Iterator[tuple[int, int, int]]:
-    """Yield the precedences of a graph as (delay, before, after), one for each pair of ops.
-
-    Delays are in ticks, from start to start; of several precedences of a pair the longest counts.
-    """
+    """Yield (delay in ticks, before, after) of each pair of ops, the longest delay of each."""
     order = np.lexsort((graph.after, graph.before, graph.delay))
     before, after, delay = graph.before[order], graph.after[order], graph.delay[order]
     pair = before * (1 + int(after.max(initial=0))) + after

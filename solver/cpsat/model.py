@@ -11,19 +11,12 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.constraints import Constraints
-from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.objective import add_objective
 from ppsolve.solver.cpsat.parameters import ModelTraits
-from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.params import MODEL
+from ppsolve.solver.cpsat.question import Question
+from ppsolve.solver.cpsat.variables import Variables, add_objective
 from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-MAX_SMALL = 30
-"""Literals for pairs of ops up to which a model of device spans is small, and minimised with all
-rules in its linear relaxation. That refutes circles of devices that wait for each other, whose
-starts propagation raises by one tick after the other. Of 100 pipelines of 3 x 3 with times of 16
-digits, up to 23 literals each, 3 were open after 4 s without and none with; a 4 x 6 with 38 was
-proved without only."""
 
 
 class OutOfTimeError(Exception):
@@ -31,17 +24,7 @@ class OutOfTimeError(Exception):
 
 
 class CpsatModel:
-    """Variables, constraints and objective of one problem.
-
-    Parameters
-    ----------
-    variables : Variables
-        Starts, intervals and the objective.
-    constraints : Constraints
-        The rules, not yet added.
-    lower, upper : int
-        Least and largest objective that is looked for, in ticks.
-    """
+    """Variables, constraints and objective of one problem, between two objectives in ticks."""
 
     def __init__(
         self, variables: Variables, constraints: Constraints, lower: int, upper: int
@@ -53,44 +36,25 @@ class CpsatModel:
 
     @property
     def traits(self) -> ModelTraits:
-        """What the parameters of a search depend on."""
+        """Properties that decide the parameters of a search."""
         problem, literals = self.implied.problem, len(self.variables.orders)
         is_span = problem.objective is Objective.DEVICE_SPAN
         return ModelTraits(
             has_plain_intervals=self.constraints.has_plain_intervals,
             is_mostly_alike=2 * sum(f.size for f in problem.families) >= problem.num_ops,
             has_many_literals=self.constraints.has_many_literals,
-            is_small_span=is_span and 0 < literals <= MAX_SMALL,
+            is_small_span=is_span and 0 < literals <= MODEL.small_span_literals,
         )
 
     @classmethod
-    def build(
-        cls,
-        implied: ImpliedOrder,
-        *,
-        lower: int,
-        upper: int | None,
-        hint: Schedule | None,
-        rounding: Rounding,
-        window_work: bool,
-        clock: Clock,
-    ) -> Self | None:
+    def build(cls, implied: ImpliedOrder, question: Question, clock: Clock) -> Self | None:
         """Build the model of a problem.
 
         Parameters
         ----------
         implied : ImpliedOrder
-            The problem and its implied order.
-        lower : int
-            A proven lower bound, in ticks.
-        upper : int or None
-            Largest objective to look for, in ticks.
-        hint : Schedule or None
-            Best known schedule, in index order.
-        rounding : {"up", "down"}
-            Rounding of memory amounts that have no small exact scale.
-        window_work : bool
-            Count the work in every hole.
+        question : Question
+            Its known schedule is in index order.
         clock : Clock
             Asked between parts of the rules.
 
@@ -107,40 +71,32 @@ class CpsatModel:
             A pool's capacity cannot be kept.
         """
         _ask(clock)
+        hint, upper = question.known, question.upper
         windows = start_windows(implied, upper if hint is None else hint.value)
         if windows.op_without_start(implied.problem) is not None:
             return None
         _ask(clock)
         most = _largest_objective(implied.problem, windows) if hint is None else hint.value
         most = most if upper is None else min(most, upper)
-        lower = min(lower, most)
+        lower = min(question.lower, most)
         variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
-        model = cls(variables, Constraints(variables, implied, rounding), lower, most)
-        model.fill(hint, window_work=window_work, clock=clock)
+        model = cls(variables, Constraints(variables, implied, question.rounding), lower, most)
+        model.fill(question, clock)
         return model
 
-    def fill(self, hint: Schedule | None, *, window_work: bool, clock: Clock) -> None:
+    def fill(self, question: Question, clock: Clock) -> None:
         """Add every rule, the objective and a hint.
 
         Parameters
         ----------
-        hint : Schedule or None
-            Best known schedule, in index order.
-        window_work : bool
-            Count the work in every hole.
-        clock : Clock
-            Asked between parts of the rules.
-
-        Raises
-        ------
-        OutOfTimeError
-            The clock is over.
+        question, clock
+            As for `build`, with the same errors.
         """
-        for _ in self.constraints.add_all(hint, window_work=window_work):
+        for _ in self.constraints.add_all(question.known, window_work=question.window_work):
             _ask(clock)
         add_objective(self.variables, self.implied)
-        if hint is not None:
-            self.variables.hint(hint)
+        if question.known is not None:
+            self.variables.hint(question.known)
         _ask(clock)
 
     def tighten(self, lower: int, best: Schedule) -> None:
@@ -149,7 +105,7 @@ class CpsatModel:
         Parameters
         ----------
         lower : int
-            A proven lower bound, in ticks.
+            A proved lower bound, in ticks.
         best : Schedule
             A better schedule, in index order; becomes the hint and the largest objective.
         """
@@ -167,28 +123,25 @@ def _ask(clock: Clock) -> None:
 
 
 def _largest_objective(problem: Problem, windows: Windows) -> int:
-    """Return an upper bound on the objective of every schedule within the windows."""
     if problem.objective is Objective.COMPLETION:
         return int(problem.weight @ (windows.latest + problem.duration))
     return windows.horizon
 
 
 def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
-    """Relabel alike micro-batches so that each column of a family runs in index order.
+    """Relabel alike micro-batches so that starts ascend within each column of a family.
 
     That keeps every rule and the objective, see `ppsolve.solver.structure.implied`.
 
     Parameters
     ----------
-    implied : ImpliedOrder
-        The problem with its families.
-    schedule : Schedule
-        A valid schedule of it.
+    implied, schedule
+        The problem with its families, and a valid schedule of it.
 
     Returns
     -------
     Schedule
-        A valid schedule in which starts ascend within each column.
+        Valid too.
     """
     start = schedule.start.copy()
     for family in implied.problem.families:

@@ -66,3 +66,50 @@ class ExactParams:
     bisection: BisectionParams = BisectionParams()
     windows: WindowParams = WindowParams()
     devices: DeviceParams = DeviceParams()
+
+
+@dataclass(frozen=True)
+class ModelParams:
+    """Forms of the CP-SAT model, see ``docs/experiments.md``."""
+
+    reservoir_events: int = 256  # of all pools up to which they are reservoirs, which prove more
+    reservoir_level: int = 2**24  # the most: beyond, CP-SAT 9.15 calls feasible models infeasible
+    order_literals: int = 4_000  # up to which levels of pools follow from orders of ops
+    complete_pairs: int = 4_000  # open pairs up to which each gets a literal where levels need some
+    floating_pairs: int = 1_000  # the same where none does, but device spans are minimised
+    edges_at_once: int = 1_000  # precedences between two looks at the clock: about 15 ms
+    window_literals: int = 60_000  # pairs of op and window up to which work in holes is counted
+    small_span_literals: int = 30  # up to which device spans get all rules as linear relaxation
+    device_paths: int = 200_000  # from left-out to kept ops up to which few devices are a problem
+
+
+MODEL = ModelParams()
+
+
+@dataclass(frozen=True)
+class AmountParams:
+    """Amounts of memory as integers."""
+
+    finest: int = 2**40  # largest capacity: 1,000 holds then err by less than the 1e-9 allowed
+    coarsest: int = 2**6  # capacity that is allowed however long the horizon is
+    combinations: int = 1_000_000  # of counts that are compared to prove a scale exact
+    kept_scales: int = 4096  # sets of few amounts whose integers are kept: windows repeat them
+    few_amounts: int = 8  # amounts of such a set, at most
+
+
+AMOUNTS = AmountParams()
+
+
+@dataclass(frozen=True)
+class WaitParams:
+    """Seconds of waiting for CP-SAT."""
+
+    poll: float = 0.05  # between two looks at the clock and the board
+    head_start: float = 0.1  # before the deadline CP-SAT is told to end, 1/20 of shorter limits
+    ask: float = 0.02  # between two requests to stop: one before the search begins is lost
+    grace: float = 0.2  # to end after such a request; then the run is abandoned
+    exit: float = 10.0  # that a process waits at its end for abandoned runs
+    first_calm: float = 2.0  # without a better solution before a restart; doubled by each restart
+
+
+WAIT = WaitParams()

@@ -1,4 +1,4 @@
-"""CP-SAT variables: starts, intervals, holds of memory, and the objective."""
+"""CP-SAT variables (starts, intervals, holds of memory) and the objective."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.problem import BoolArray, IntArray, Objective
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.windows import Windows
 from ppsolve.solver.structure.holds import ALWAYS, Holds
@@ -16,19 +16,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 class Variables:
-    """All variables of one model.
-
-    Parameters
-    ----------
-    model : CpModel
-        The model that the variables are added to.
-    implied : ImpliedOrder
-        The problem, n ops.
-    windows : Windows
-        Domain of every start.
-    lower, upper : int
-        Domain of the objective, in ticks.
-    """
+    """All variables of one model: a start per op within its window, and the objective."""
 
     def __init__(
         self,
@@ -71,7 +59,6 @@ class Variables:
         Parameters
         ----------
         holds : Holds
-            Holds of a pool.
         index : int
             Number of the hold.
 
@@ -99,7 +86,6 @@ class Variables:
         Returns
         -------
         IntVar
-            A literal, made on first use.
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
@@ -129,10 +115,10 @@ class Variables:
         _set_domain(places[self.objective.index], [lower, upper])
 
     def hint(self, schedule: Schedule) -> None:
-        """Hint a complete schedule: every start, the sizes of holds and the objective.
+        """Hint a complete schedule: starts, sizes of holds, orders and the objective.
 
-        Without the hint of the objective some models of 8 x 24 found no schedule in 60 s. A hint
-        given before is replaced, that of other variables is kept.
+        Without a hint of the objective CP-SAT may find no schedule for long. Hints of redundant
+        rules' variables are kept.
         """
         starts, ends = schedule.start.tolist(), schedule.end.tolist()
         hints = dict(enumerate(starts))
@@ -149,7 +135,6 @@ class Variables:
         self._set_hints(hints)
 
     def _set_hints(self, hints: dict[int, int]) -> None:
-        """Hint values by index of the variable, all at once: one by one takes 100 times longer."""
         given = self.model.proto.solution_hint
         merged = dict(zip(given.vars, given.values, strict=True)) | hints
         for field, values in ((given.vars, merged.keys()), (given.values, merged.values())):
@@ -160,3 +145,64 @@ class Variables:
 def _set_domain(variable: Any, flat: list[int]) -> None:
     variable.domain.clear()
     variable.domain.extend(flat)
+
+
+def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
+    """Tie the objective variable to the starts and minimise it.
+
+    Parameters
+    ----------
+    variables : Variables
+    implied : ImpliedOrder
+        Leaves few ops that can be first or last.
+    """
+    match implied.problem.objective:
+        case Objective.DEVICE_SPAN:
+            _device_span(variables, implied)
+        case Objective.COMPLETION:
+            _completion(variables, implied)
+        case _:
+            _makespan(variables, implied)
+    variables.model.minimize(variables.objective)
+
+
+def _completion(variables: Variables, implied: ImpliedOrder) -> None:
+    weight = implied.problem.weight
+    weighed = np.flatnonzero(weight).tolist()
+    total = cp_model.LinearExpr.weighted_sum(
+        [variables.end(op) for op in weighed], weight[weighed].tolist()
+    )
+    variables.model.add(variables.objective == total)
+
+
+def _makespan(variables: Variables, implied: ImpliedOrder) -> None:
+    last = np.ones(implied.problem.num_ops, dtype=np.bool_)
+    # What comes before another op ends no later, in index order without a resource too: alike
+    # ops have one length.
+    last[implied.full.before] = False
+    for op in np.flatnonzero(last).tolist():
+        variables.model.add(variables.end(op) <= variables.objective)
+
+
+def _device_span(variables: Variables, implied: ImpliedOrder) -> None:
+    problem, model = implied.problem, variables.model
+    first_rows, last_rows = _outer_rows(implied)
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        if not len(ops):
+            continue
+        begin = model.new_int_var(0, variables.windows.horizon, "")
+        variables.span_start[resource] = begin
+        firsts = [variables.start[op] for op in ops[first_rows[ops]].tolist()]
+        model.add_min_equality(begin, firsts)
+        for op in ops[last_rows[ops]].tolist():
+            model.add(variables.end(op) <= begin + variables.objective)
+
+
+def _outer_rows(implied: ImpliedOrder) -> tuple[BoolArray, BoolArray]:
+    first = np.ones(implied.problem.num_ops, dtype=np.bool_)
+    last = first.copy()
+    for family in implied.problem.families:
+        first[family[1:]] = False
+        last[family[:-1]] = False
+    return first, last

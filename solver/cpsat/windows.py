@@ -59,7 +59,7 @@ def start_windows(
     Returns
     -------
     Windows
-        Windows in ticks that keep an optimal schedule, and every one as good as `upper`.
+        They keep an optimal schedule, and every one as good as `upper`.
     """
     problem = implied.problem
     if heads is None:

@@ -14,53 +14,30 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 
 EVERYTHING = "everything"
-"""What heuristics are made for that look at the problem alone."""
+"""Heuristics that look at the problem alone are made for it."""
 
 OURS = "ppsolve"
-"""Source of heuristics that nobody else has published."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a heuristic that searches may go on, and where it reports.
+    """How long a heuristic that searches may go on, and where it reports."""
 
-    Parameters
-    ----------
-    clock : Clock
-        Once it is over, the best so far is returned.
-    uses_all : bool
-        Whether to go on until the clock is over.
-    board : Board
-        The run's board, or one of its own.
-    """
-
-    clock: Clock = field(default_factory=Clock)
-    uses_all: bool = False
-    board: Board = field(default_factory=Board)
+    clock: Clock = field(default_factory=Clock)  # once it is over, the best so far is returned
+    uses_all: bool = False  # whether to go on until the clock is over
+    board: Board = field(default_factory=Board)  # the run's board, or one of its own
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a heuristic is asked for.
+    """What a heuristic is asked for."""
 
-    Parameters
-    ----------
-    instance : Instance
-        The instance, for heuristics that were published for its kind.
-    problem : Problem
-        The lowered instance.
-    group_size : int, optional
-        Micro-batches per group, for heuristics that run micro-batches in groups.
-    effort : Effort
-        How long a heuristic that searches may go on.
-    follow : callable, optional
-        Times orders of ops, given by names or numbers in the words of the instance's kind.
-    """
-
-    instance: Any
-    problem: Problem
+    instance: Any  # the instance, for heuristics that were published for its kind
+    problem: Problem  # the lowered instance
+    # micro-batches per group, for heuristics that run micro-batches in groups
     group_size: int | None = None
-    effort: Effort = field(default_factory=Effort)
+    effort: Effort = field(default_factory=Effort)  # how long a heuristic that searches may go on
+    # times orders of ops, given by names or numbers in the words of the instance's kind
     follow: Callable[[Sequence[Sequence[Any]]], Proposal] | None = None
 
 
@@ -94,39 +71,19 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Heuristic:
-    """A named heuristic.
+    """A named heuristic."""
 
-    Parameters
-    ----------
-    name : str
-        The name that users give.
-    summary : str
-        What it does, in one line.
-    propose : HeuristicFunction
-        Builds the schedule.
-    made_for : str
-        What it schedules, in words.
-    requirements : tuple of Requirement
-        What it needs of an instance of its kind.
-    is_search : bool
-        Whether it tries many schedules, and is left out once the optimum is known.
-    orders : callable, optional
-        Returns the order of actions of each device, where it does not depend on times.
-    is_own : bool
-        Whether a user wrote it, so that nothing is known of what it does.
-    source : str
-        The paper or system that it is from.
-    """
-
-    name: str
-    summary: str
-    propose: Callable[[Any], Any]
-    made_for: str = EVERYTHING
-    requirements: tuple[Requirement, ...] = ()
+    name: str  # the name that users give
+    summary: str  # what it does, in one line
+    propose: Callable[[Any], Any]  # builds the schedule
+    made_for: str = EVERYTHING  # what it schedules, in words
+    requirements: tuple[Requirement, ...] = ()  # what it needs of an instance of its kind
+    # whether it tries many schedules, and is left out once the optimum is known
     is_search: bool = False
+    # returns the order of actions of each device, where it does not depend on times
     orders: Callable[[Request], Any] | None = None
-    is_own: bool = False
-    source: str = OURS
+    is_own: bool = False  # whether a user wrote it, so that nothing is known of what it does
+    source: str = OURS  # the paper or system that it is from
 
     @property
     def is_generic(self) -> bool:
@@ -138,13 +95,6 @@ class Heuristic:
         """What it needs of an instance of its kind, each in words."""
         return tuple(requirement.words for requirement in self.requirements)
 
-    @property
-    def requirements_text(self) -> str:
-        """What the heuristic needs, in words."""
-        if self.is_generic:
-            return "applies to everything"
-        return "needs " + ", ".join([self.made_for, *self.needs])
-
     def obstacle(self, instance: Instance) -> str | None:
         """Return in words what an instance of its kind lacks, or None if the heuristic applies."""
         for requirement in self.requirements:
@@ -155,30 +105,12 @@ class Heuristic:
 
 @dataclass(frozen=True)
 class HeuristicOutcome:
-    """What became of one heuristic on one instance.
+    """What became of one heuristic on one instance."""
 
-    Parameters
-    ----------
-    name : str
-        The heuristic.
-    status : HeuristicStatus
-        Feasible, infeasible, not applicable or failed.
-    schedule : Schedule or None
-        The schedule, kept where it breaks a rule such as memory.
-    reason : str or None
-        Why it is not feasible.
-    orders : sequence of list of str, or None
-        Action strings per device, for pipelines.
-    order : list of int, or None
-        Program order of an overlap instance, as positions of nodes.
-    pattern : str or None
-        Published schedule behind it, where it is the best of several.
-    """
-
-    name: str
-    status: HeuristicStatus
-    schedule: Schedule | None = None
-    reason: str | None = None
-    orders: Sequence[list[str]] | None = None
-    order: list[int] | None = None
-    pattern: str | None = None
+    name: str  # the heuristic
+    status: HeuristicStatus  # feasible, infeasible, not applicable or failed
+    schedule: Schedule | None = None  # the schedule, kept where it breaks a rule such as memory
+    reason: str | None = None  # why it is not feasible
+    orders: Sequence[list[str]] | None = None  # action strings per device, for pipelines
+    order: list[int] | None = None  # program order of an overlap instance, as positions of nodes
+    pattern: str | None = None  # published schedule behind it, where it is the best of several

@@ -1,9 +1,8 @@
 """Justification: place all ops again, right to left, then left to right, into the gaps.
 
-Ops are placed in the order of a feasible schedule, so every op finds a place no later than its old
-one, and a pass from a schedule within the target stays within it (Valls, Ballestin and Quintanilla
-2005: justification).
-Backwards in time memory obeys the same rules with acquires and releases exchanged.
+Ops are placed in the order of a feasible schedule, so each finds a place no later than its old one
+(Valls, Ballestin and Quintanilla 2005). Backwards in time memory obeys the same rules with acquires
+and releases exchanged.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 from ppsolve.models.core.metrics import peak_usage
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.heuristics.params import RULES
 from ppsolve.solver.kernels.justify import (
     Direction,
     Goal,
@@ -34,21 +34,11 @@ from ppsolve.solver.structure.tables import (
     usage_of,
 )
 
-_PERTURBED_SHARES = (0.005, 0.02, 0.05)
-"""Shares of the ops that one perturbation delays; one is drawn each time.
-
-On 29 instances (12 random ones, ``memory_scan``, ``virtual_stages``) the mean gap of the sweep is
-0.810 %; with 0.005 alone, or with 0.1 and 0.2, it is 0.834 %.
-"""
-
 
 class Justifier:
     """Improves schedules of one problem; each pass costs the same for every schedule.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem, n ops, without release times and pinned starts: time must be reversible.
+    The problem has no release times and pinned starts: time must be reversible.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -71,46 +61,40 @@ class Justifier:
     def improve(self, schedule: Schedule, rounds: int) -> Schedule:
         """Return the best schedule of several passes to the right and to the left.
 
-        A pass to the right places all ops as late as they fit, in the reverse order of their ends;
-        one to the left as early as they fit, in the order of their starts. With device spans no
-        device ends later than its first start, or starts earlier than its last end, allows by the
-        best span so far.
+        With device spans no device ends later than its first start, or starts earlier than its last
+        end, allows by the best span so far.
 
         Parameters
         ----------
-        schedule : Schedule
-            A feasible schedule.
-        rounds : int
-            Number of pairs of passes.
+        schedule, rounds
+            A feasible schedule, and the number of pairs of passes.
 
         Returns
         -------
         Schedule
-            A schedule within the capacities, no worse than `schedule`.
+            Within the capacities, no worse than `schedule`.
         """
         return self._justified(schedule, np.zeros(0, dtype=np.int64), rounds)
 
     def shake(self, schedule: Schedule, rounds: int) -> Schedule:
-        """Delay a few ops, place all other ops again, and improve the result.
+        """Delay a few ops by one mean duration on average, place all others again, and improve.
 
-        This is the perturbation of an iterated local search. A delay is uniform on 0 to 2 mean
-        durations: on average the length of one op. The ops are the same ones in every run.
+        This is the perturbation of an iterated local search; the ops are the same ones in every
+        run.
 
         Parameters
         ----------
-        schedule : Schedule
-            A feasible schedule.
-        rounds : int
-            Number of pairs of passes after the delays.
+        schedule, rounds
+            As for `improve`.
 
         Returns
         -------
         Schedule
-            A schedule within the capacities, maybe a worse one.
+            Within the capacities, maybe a worse one.
         """
         count, mean = self.problem.num_ops, float(self.problem.duration.mean())
         floor = np.zeros(count, dtype=np.int64)
-        for _ in range(max(1, int(count * self._rng.choice(_PERTURBED_SHARES)))):
+        for _ in range(max(1, int(count * self._rng.choice(RULES.shaken_shares)))):
             op = self._rng.randrange(count)
             floor[op] = schedule.start[op] + int(self._rng.random() * 2 * mean)
         return self._justified(schedule, floor, rounds)
@@ -137,7 +121,6 @@ def _goal(problem: Problem) -> Goal:
 
 
 def _is_instant(problem: Problem) -> bool:
-    """Return true if an op of duration 0 uses a pool: it can overfill one when time runs back."""
     return any(
         np.any(problem.duration[np.concatenate([pool.acquire_op, pool.release_op])] == 0)
         for pool in problem.pools
@@ -145,5 +128,4 @@ def _is_instant(problem: Problem) -> bool:
 
 
 def _keeps_memory(schedule: Schedule) -> bool:
-    """Return true if no pool overflows."""
     return all(peak_usage(schedule, pool)[0] <= pool.limit for pool in schedule.problem.pools)

@@ -10,100 +10,181 @@ from fractions import Fraction
 import numpy as np
 
 from ppsolve.models.core.dag import Edges
-from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.heuristics.priorities import tails
-
-_ROUNDING = 1e-6
-"""Added before a limit is rounded down: a share of 3 that is 2.9999999 as a double stays 3."""
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.solver.heuristics.list_scheduling import tails
 
 
 @dataclass(frozen=True, eq=False)
 class RuleLane:
-    """Acquires of one stage from one pool, micro-batch by micro-batch, and their releases.
+    """Acquires of one stage from one pool, micro-batch by micro-batch, and their releases."""
 
-    Parameters
-    ----------
-    pool : int
-        Number of the pool.
-    amount : Fraction
-        Largest amount that a micro-batch acquires.
-    acquire, first_release, last_release : int64[micro-batches]
-        The acquiring op, the first and the last releasing op.
-    lifetime : int
-        Least time from the start of an acquire to the end of its first release, in ticks.
-    kept : Fraction
-        Largest amount that a micro-batch keeps until its last release.
-    """
-
-    pool: int
-    amount: Fraction
+    pool: int  # number of the pool
+    amount: Fraction  # largest amount that a micro-batch acquires
+    # acquire, first_release, last_release: int64[micro-batches]: the acquiring op, the first and
+    # the last releasing op
     acquire: IntArray
     first_release: IntArray
     last_release: IntArray
+    # least time from the start of an acquire to the end of its first release, in ticks
     lifetime: int
-    kept: Fraction
+    kept: Fraction  # largest amount that a micro-batch keeps until its last release
 
 
 @dataclass(frozen=True)
 class MemoryShare:
     """Rule that divides memory among lanes as numbers of micro-batches in flight.
 
-    Each lane gets memory in proportion to its lifetime, as early stages wait longest for their
-    backwards. By Little's law (in flight = rate x lifetime) all lanes then run at the same rate.
-
-    Parameters
-    ----------
-    factor, offset : float
-        A lane's limit is its share x `factor` + `offset`, rounded down, at least 1.
-    everywhere : bool
-        True: the tightest pool sets the rate of all, so that a stage in front of a long pipe does
-        not run ahead of the others. False: each pool is divided by itself.
-    wait_for_last : bool
-        A micro-batch counts until its last release instead of its first.
+    Each lane gets memory in proportion to its lifetime. By Little's law (in flight = rate x
+    lifetime) all lanes then run at the same rate.
     """
 
+    # factor, offset: A lane's limit is its share x `factor` + `offset`, rounded down, at least 1
     factor: float = 1.0
     offset: float = 0.0
+    # true: the tightest pool sets the rate of all, so that a stage in front of a long pipe does not
+    # run ahead of the others. False: each pool is divided by itself
     everywhere: bool = True
-    wait_for_last: bool = False
+    wait_for_last: bool = False  # a micro-batch counts until its last release instead of its first
 
 
 @dataclass(frozen=True, eq=False)
 class Burst:
-    """How much less lanes hold between the fill and the last micro-batches than they may.
+    """Limits of lanes between the fill and the last micro-batches, which may use all their room."""
 
-    Parameters
-    ----------
-    steady : int64[lanes]
-        Micro-batches in flight between the first ones and the burst.
-    forwards : int
-        Last micro-batches, whose acquires use all the room there is: the burst.
-    kept : int
-        Micro-batches whose last releases may wait before the next first release.
-    free : int
-        Last micro-batches whose last releases may wait for ever.
-    """
-
-    steady: IntArray
-    forwards: int
-    kept: int
-    free: int
+    steady: IntArray  # int64[lanes]: micro-batches in flight between the first ones and the burst
+    forwards: int  # last micro-batches, whose acquires use all the room there is: the burst
+    kept: int  # micro-batches whose last releases may wait before the next first release
+    free: int  # last micro-batches whose last releases may wait for ever
 
 
-def lanes_of(problem: Problem) -> list[RuleLane]:
-    """Return the lanes of every pool; ops without a micro-batch have none."""
-    if not problem.pools:
-        return []
-    tail = tails(problem, with_index_order=False)
-    labels = problem.stage * (int(problem.microbatch.max(initial=FREE)) + 2) + problem.microbatch
-    found = (_of(problem, pool, number, labels, tail) for number, pool in enumerate(problem.pools))
-    return [lane for lanes in found for lane in lanes]
+class Lanes:
+    """The lanes of every pool of a problem; ops without a micro-batch have none."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.each: list[RuleLane] = []
+        if problem.pools:
+            tail = tails(problem, with_index_order=False)
+            labels = problem.stage * (int(problem.microbatch.max(initial=FREE)) + 2)
+            labels += problem.microbatch
+            for number in range(len(problem.pools)):
+                self.each += _lanes_of_pool(problem, number, labels, tail)
+
+    def limits(self, share: MemoryShare) -> IntArray:
+        """Return the micro-batches that each lane may have in flight, int64[lanes], at least 1."""
+        amount_times: dict[int, float] = defaultdict(float)
+        for lane in self.each:
+            amount_times[lane.pool] += float(lane.amount) * lane.lifetime
+        pools = self.problem.pools
+        rate = {
+            pool: float(pools[pool].limit - pools[pool].initial) / total
+            for pool, total in amount_times.items()
+        }
+        least = min(rate.values(), default=0.0)
+        shares = (
+            lane.lifetime * (least if share.everywhere else rate[lane.pool]) for lane in self.each
+        )
+        # A share of 3 that is 2.9999999 as a double stays 3.
+        limits = (max(1, int(part * share.factor + share.offset + 1e-6)) for part in shares)
+        return np.fromiter(limits, dtype=np.int64)
+
+    def warm_up_limits(self) -> IntArray:
+        """Return the acquires of each lane before its first release can begin, int64[lanes].
+
+        At least 1. One more in flight would hold up the first backward, and with it those of all
+        earlier stages.
+        """
+        duration = self.problem.duration
+        waits = (lane.lifetime - int(duration[lane.first_release[0]]) for lane in self.each)
+        longest = (max(1, int(duration[lane.acquire].max())) for lane in self.each)
+        limits = (max(1, wait // one) for wait, one in zip(waits, longest, strict=True))
+        return np.fromiter(limits, dtype=np.int64)
+
+    @property
+    def most_kept(self) -> int:
+        """Micro-batches whose last releases may all wait, in the tightest pool."""
+        return self._fitting([(lane.pool, lane.kept) for lane in self.each])
+
+    @property
+    def most_in_flight(self) -> int:
+        """Micro-batches that fit into the tightest pool with the acquires of all its lanes."""
+        return self._fitting([(lane.pool, lane.amount) for lane in self.each])
+
+    def _fitting(self, taken: Sequence[tuple[int, Fraction]]) -> int:
+        total: dict[int, Fraction] = defaultdict(Fraction)
+        for pool, amount in taken:
+            total[pool] += amount
+        pools = ((self.problem.pools[pool], amount) for pool, amount in total.items())
+        return min(int((pool.limit - pool.initial) / amount) for pool, amount in pools)
+
+    def edges_within(self, limits: IntArray, *, wait_for_last: bool) -> Edges:
+        """Return the precedences that keep every lane within its micro-batches in flight.
+
+        They alone do not keep the capacity, as amounts that are held until later releases count
+        too. All precedences here point from earlier to later micro-batches: they close no cycle.
+
+        Parameters
+        ----------
+        limits : int64[lanes]
+            Micro-batches in flight, at least 1 each.
+        wait_for_last : bool
+            A micro-batch counts until its last release instead of its first.
+
+        Returns
+        -------
+        Edges
+            From the release of micro-batch i to the acquire of micro-batch i + limit; lags are 0.
+        """
+        pairs = []
+        for lane, limit in zip(self.each, limits.tolist(), strict=True):
+            gate = lane.last_release if wait_for_last else lane.first_release
+            pairs.append((gate[:-limit], lane.acquire[limit:]))
+        return _joined(pairs)
+
+    def edges_before_burst(self, limits: IntArray, burst: Burst) -> Edges:
+        """Return the precedences that keep lanes within `burst` until its micro-batches begin.
+
+        The first micro-batches fill the lanes up to their limits, and those of the burst may do so
+        again.
+
+        Parameters
+        ----------
+        limits : int64[lanes]
+            Micro-batches in flight at the beginning and at the end, at least 1 each.
+        burst : Burst
+            Limits in between.
+
+        Returns
+        -------
+        Edges
+            From first releases to acquires, and from last releases to first ones; lags are 0.
+        """
+        pairs = []
+        for lane, most, steady in zip(
+            self.each, limits.tolist(), burst.steady.tolist(), strict=True
+        ):
+            number = np.arange(len(lane.acquire))
+            is_full = (number < most) | (number >= len(number) - burst.forwards)
+            opener = number - np.where(is_full, most, min(steady, most))
+            pairs.append((lane.first_release[opener[opener >= 0]], lane.acquire[opener >= 0]))
+            held = max(0, len(number) - burst.free - burst.kept)
+            late = lane.first_release[burst.kept : burst.kept + held]
+            pairs.append((lane.last_release[:held], late))
+        return _joined(pairs)
 
 
-def _of(
-    problem: Problem, pool: Pool, number: int, labels: IntArray, tail: IntArray
+def _joined(pairs: list[tuple[IntArray, IntArray]]) -> Edges:
+    none = np.zeros(0, dtype=np.int64)
+    before = np.concatenate([none, *(pair[0] for pair in pairs)])
+    after = np.concatenate([none, *(pair[1] for pair in pairs)])
+    return before, after, np.zeros(len(before), dtype=np.int64)
+
+
+def _lanes_of_pool(
+    problem: Problem, number: int, labels: IntArray, tail: IntArray
 ) -> list[RuleLane]:
-    """Return the lanes of a pool; ops of one stage and micro-batch have one label."""
+    # Ops of one stage and micro-batch have one label.
+    pool = problem.pools[number]
     counts = np.array([amount != 0 for amount in pool.amounts], dtype=np.bool_)
     back = _behind(pool.release_op[counts[pool.release_amount]], pool.acquire_op, labels)
     back = back[np.lexsort((-tail[back], labels[back]))]
@@ -126,173 +207,6 @@ def _of(
 
 
 def _behind(releases: IntArray, acquires: IntArray, labels: IntArray) -> IntArray:
-    """Leave out what acquiring ops give back themselves, where others of their label do too.
-
-    The excess of a forward says nothing of how long its micro-batch is held.
-    """
+    # The excess that a forward gives back itself says nothing of how long its micro-batch is held.
     own = np.isin(releases, acquires)
     return releases[~(own & np.isin(labels[releases], labels[releases[~own]]))]
-
-
-def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: MemoryShare) -> IntArray:
-    """Return the number of micro-batches that each lane may have in flight, at least 1.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem with its pools.
-    lanes : sequence of RuleLane
-        Its lanes.
-    share : MemoryShare
-        Rule that sets the limits.
-
-    Returns
-    -------
-    int64[lanes]
-        Limits in the order of `lanes`.
-    """
-    amount_times: dict[int, float] = defaultdict(float)
-    for lane in lanes:
-        amount_times[lane.pool] += float(lane.amount) * lane.lifetime
-    rate = {
-        pool: float(problem.pools[pool].limit - problem.pools[pool].initial) / total
-        for pool, total in amount_times.items()
-    }
-    tightest = min(rate.values(), default=0.0)
-    shares = (lane.lifetime * (tightest if share.everywhere else rate[lane.pool]) for lane in lanes)
-    limits = (max(1, int(part * share.factor + share.offset + _ROUNDING)) for part in shares)
-    return np.fromiter(limits, dtype=np.int64)
-
-
-def warm_up_limits(problem: Problem, lanes: Sequence[RuleLane]) -> IntArray:
-    """Return the acquires of each lane that end before its first release can begin, at least 1.
-
-    One more in flight would hold up the first backward, and with it those of all earlier stages.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem with its pools.
-    lanes : sequence of RuleLane
-        Its lanes.
-
-    Returns
-    -------
-    int64[lanes]
-        Limits in the order of `lanes`.
-    """
-    duration = problem.duration
-    waits = (lane.lifetime - int(duration[lane.first_release[0]]) for lane in lanes)
-    longest = (max(1, int(duration[lane.acquire].max())) for lane in lanes)
-    limits = (max(1, wait // one) for wait, one in zip(waits, longest, strict=True))
-    return np.fromiter(limits, dtype=np.int64)
-
-
-def most_kept(problem: Problem, lanes: Sequence[RuleLane]) -> int:
-    """Return the micro-batches whose last releases may all wait, in the tightest pool.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem with its pools.
-    lanes : sequence of RuleLane
-        Its lanes, at least one.
-
-    Returns
-    -------
-    int
-        Micro-batches of which a pool has room for what they keep until their last releases.
-    """
-    return _fitting(problem, [(lane.pool, lane.kept) for lane in lanes])
-
-
-def _fitting(problem: Problem, taken: Sequence[tuple[int, Fraction]]) -> int:
-    """Return the number of times that the amounts taken fit into the tightest pool."""
-    total: dict[int, Fraction] = defaultdict(Fraction)
-    for pool, amount in taken:
-        total[pool] += amount
-    pools = ((problem.pools[pool], amount) for pool, amount in total.items())
-    return min(int((pool.limit - pool.initial) / amount) for pool, amount in pools)
-
-
-def edges_within(lanes: Sequence[RuleLane], limits: IntArray, *, wait_for_last: bool) -> Edges:
-    """Return the precedences that keep every lane within its number of micro-batches in flight.
-
-    They point from earlier to later micro-batches, so they close no cycle. They alone do not keep
-    the capacity, as amounts that are held until later releases count too.
-
-    Parameters
-    ----------
-    lanes : sequence of RuleLane
-        The lanes.
-    limits : int64[lanes]
-        Micro-batches in flight, at least 1 each.
-    wait_for_last : bool
-        A micro-batch counts until its last release instead of its first.
-
-    Returns
-    -------
-    Edges
-        From the release of micro-batch i to the acquire of micro-batch i + limit; lags are 0.
-    """
-    none = np.zeros(0, dtype=np.int64)
-    before, after = [none], [none]
-    for lane, limit in zip(lanes, limits.tolist(), strict=True):
-        gate = lane.last_release if wait_for_last else lane.first_release
-        before.append(gate[:-limit])
-        after.append(lane.acquire[limit:])
-    pairs = np.concatenate(before), np.concatenate(after)
-    return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
-
-
-def edges_before_burst(lanes: Sequence[RuleLane], limits: IntArray, burst: Burst) -> Edges:
-    """Return the precedences that keep lanes within `burst` where its micro-batches do not begin.
-
-    The first micro-batches fill the lanes up to their limits, and those of the burst may do so
-    again. All precedences point from earlier to later micro-batches, so they close no cycle.
-
-    Parameters
-    ----------
-    lanes : sequence of RuleLane
-        The lanes.
-    limits : int64[lanes]
-        Micro-batches in flight at the beginning and at the end, at least 1 each.
-    burst : Burst
-        What holds in between.
-
-    Returns
-    -------
-    Edges
-        From first releases to acquires, and from last releases to first ones; lags are 0.
-    """
-    none = np.zeros(0, dtype=np.int64)
-    before, after = [none], [none]
-    for lane, most, steady in zip(lanes, limits.tolist(), burst.steady.tolist(), strict=True):
-        number = np.arange(len(lane.acquire))
-        is_full = (number < most) | (number >= len(number) - burst.forwards)
-        opener = number - np.where(is_full, most, min(steady, most))
-        before.append(lane.first_release[opener[opener >= 0]])
-        after.append(lane.acquire[opener >= 0])
-        held = max(0, len(number) - burst.free - burst.kept)
-        before.append(lane.last_release[:held])
-        after.append(lane.first_release[burst.kept : burst.kept + held])
-    pairs = np.concatenate(before), np.concatenate(after)
-    return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
-
-
-def most_in_flight(problem: Problem, lanes: Sequence[RuleLane]) -> int:
-    """Return the micro-batches that fit into the tightest pool with the acquires of all its lanes.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem with its pools.
-    lanes : sequence of RuleLane
-        Its lanes, at least one.
-
-    Returns
-    -------
-    int
-        Micro-batches.
-    """
-    return _fitting(problem, [(lane.pool, lane.amount) for lane in lanes])

@@ -23,14 +23,8 @@ from ppsolve.solver.structure.tables import joined, memory_of, rows_by
 from ppsolve.solver.structure.timing import time_orders
 
 ORDERS = "order-search"
-"""Name of the search in reports."""
 
 BUDGET = OrderSearchBudget()
-"""Budgets where nobody gives others."""
-
-_OPS_PER_STEP = 10
-"""Ops that one step is announced as, whether it changes anything or not, so that compiled code is
-loaded for any race. More or fewer change no answer."""
 
 
 def obstacle(problem: Problem) -> str | None:
@@ -59,11 +53,11 @@ def order_search(
     steps: int | None = None,
     seed: int = 1,
 ) -> Schedule:
-    """Return the best schedule found by changing the orders of ops on their resources.
+    """Return the best schedule found by annealing over the orders of ops on their resources.
 
     Moves are those of job-shop searches on a longest path; besides, micro-batches that pass the
-    same positions trade places as a whole. Rounds of annealing follow each other, each twice as
-    long as the one before and from the best schedule.
+    same positions trade places as a whole. Each round is twice as long as the one before and begins
+    from the best schedule.
 
     Parameters
     ----------
@@ -72,20 +66,18 @@ def order_search(
     clock : Clock, optional
         Once it is over, the best schedule so far is returned.
     board : Board, optional
-        A board of the problem: better schedules are proposed, and the search ends at its bound.
+        Better schedules are proposed to it, and the search ends at its bound.
     goes_on : bool
-        Whether it uses all the time of a limited clock, or ends once as many steps as led to the
-        best schedule, and a patience that grows with the ops, have not helped.
+        Use all the time of a limited clock, instead of ending once many steps have not helped.
     steps : int, optional
-        Number of steps, however many rounds they are and whether these help or not. Without a
-        limited clock either way gives the same schedule on every machine.
+        Number of steps. Without a limited clock the schedule is the same on every machine.
     seed : int
         First random number, from 1 to 2**31 - 2.
 
     Returns
     -------
     Schedule
-        A schedule no longer than `known`.
+        No longer than `known`.
     """
     board, clock = board or Board(), clock or Clock()
     search, bound = _OrderSearch(known, seed, board), board.bound.value
@@ -107,16 +99,6 @@ def order_search(
 
 
 class _OrderSearch:
-    """Orders on their way: arrays that a kernel changes.
-
-    Parameters
-    ----------
-    known : Schedule
-        Where the search begins.
-    seed, board
-        As in `order_search`.
-    """
-
     def __init__(self, known: Schedule, seed: int, board: Board) -> None:
         self._board, self.best, problem = board, known, known.problem
         traders = _traders(problem)
@@ -131,26 +113,11 @@ class _OrderSearch:
         self._mean = float(problem.duration.mean())
 
     def anneal(self, clock: Clock, looks: int, left: float) -> int:
-        """Go through one round of annealing from the best orders.
-
-        Parameters
-        ----------
-        clock : Clock
-            Once it is over, the round ends.
-        looks : int
-            Looks at the clock for each temperature.
-        left : float
-            Number of steps that are left.
-
-        Returns
-        -------
-        int
-            Number of steps.
-        """
+        """Go through one round of annealing from the best orders; return the number of steps."""
         problem, done = self.best.problem, 0
         size = max(1, min(BUDGET.steps, BUDGET.steps_times_ops // problem.num_ops))
         self._order[:] = self._best
-        expect(BUDGET.levels * looks * size * _OPS_PER_STEP)
+        expect(10 * BUDGET.levels * looks * size)  # ops; compiled code is loaded for any search
         for look in range(BUDGET.levels * looks):
             steps = int(min(size, left - done))
             if steps == 0 or clock.is_over or self._known <= self._bound:
@@ -174,21 +141,18 @@ class _OrderSearch:
         return done
 
     def _schedule(self) -> Schedule:
-        """Return the schedule of the best orders."""
         place = self._shop.resource[self._best]
         problem, resources = self.best.problem, range(self.best.problem.num_resources)
         return time_orders(problem, [self._best[place == number] for number in resources])
 
 
 def _index_order_kept_by(known: Schedule) -> list[Edges]:
-    """Return index order where a schedule keeps it, so that alike ops need not change places."""
     before, after, lag = index_order(known.problem)
     is_kept = (lag >= 0).all() and (known.start[after] >= known.end[before] + lag).all()
     return [(before, after, lag)] if is_kept else []
 
 
 def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
-    """Return `row`, `column`, `twin` and `width` of `OrderState`; alike ones do not trade."""
     flow = flow_of(problem)
     row, column = np.full((2, problem.num_ops), FREE, dtype=np.int64)
     if flow is None or all(
@@ -203,7 +167,6 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
 def _shop(
     problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
 ) -> OrderState:
-    """Return the table of a problem with further precedences and the vectors of `_traders`."""
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)
     into, by_after = rows_by(after, problem.num_ops)
@@ -231,7 +194,6 @@ def _shop(
 
 
 def _resources(problem: Problem) -> IntArray:
-    """Return the resource that each op keeps others off, `FREE` where there is none."""
     first = np.append(problem.resource_idx, FREE)[problem.resource_ptr[:-1]]
     seated = (np.diff(problem.resource_ptr) > 0) & (problem.duration > 0)
     resource: IntArray = np.where(seated, first, FREE)
@@ -239,7 +201,6 @@ def _resources(problem: Problem) -> IntArray:
 
 
 def _homes(problem: Problem) -> list[int] | None:
-    """Return the resource of each pool's ops, None where a pool has several or shares one."""
     resource = _resources(problem)
     homes: list[int] = []
     for pool in problem.pools:

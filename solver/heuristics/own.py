@@ -6,20 +6,23 @@ the problem through arrays that cannot be written, and its schedule is checked l
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import (
     DeadlockError,
     HeuristicFailedError,
@@ -30,12 +33,6 @@ from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 
 OwnFunction = Callable[..., Any]
 """Takes an `Instance`, a `Problem` or both; returns orders or starts."""
-
-MAX_START = 2**60
-"""Largest start in ticks: with a duration (at most 2^58, as all times together) it fits int64."""
-
-MAX_REASON = 300
-"""Characters of an exception's text that a report shows."""
 
 
 def own_heuristic(name: str, load: Callable[[], OwnFunction]) -> Heuristic:
@@ -69,7 +66,6 @@ def name_of(function: OwnFunction) -> str:
 
 
 def _named(function: OwnFunction) -> Any:
-    """Return the function, or the class of an object that can be called."""
     return function if hasattr(function, "__qualname__") else type(function)
 
 
@@ -103,7 +99,6 @@ def _is_required(parameter: Parameter) -> bool:
 
 
 def _argument(parameter: Parameter) -> str | None:
-    """Return ``instance`` or ``problem``, None where a parameter is neither."""
     if parameter.kind is Parameter.KEYWORD_ONLY:
         return None
     given = parameter.annotation
@@ -117,7 +112,6 @@ def _argument(parameter: Parameter) -> str | None:
 
 
 def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
-    """Call a user's function and turn its answer into a schedule."""
     try:
         function = load()
         words = arguments_of(function)
@@ -151,14 +145,13 @@ def _proposed(answer: Any, request: Request) -> Proposal:
 
 def exception_line(error: BaseException) -> str:
     """Return an exception and where it was raised in one line."""
-    text = " ".join(str(error).split())[:MAX_REASON]
+    text = " ".join(str(error).split())[:300]
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename[:1] != "<"]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
 
 
 def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
-    """Return starts as an array, or orders as lists."""
     if isinstance(answer, Schedule):
         return answer.start
     if isinstance(answer, np.ndarray) and answer.ndim == 1:
@@ -186,31 +179,28 @@ def _described(value: Any) -> str:
 
 
 def _starts(given: np.ndarray[Any, Any], count: int) -> IntArray:
-    """Return starts in ticks; whole numbers of any type are taken."""
     if given.shape != (count,):
         raise InputError(f"expected {count} starts, one for each op, got {len(given)}")
     if given.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in given.tolist()):
         raise InputError("expected starts in whole ticks")
+    most = 2**60  # with a duration, at most 2^58 as all times together, it fits int64
     for op, one in enumerate(given.tolist()):
-        if not isinstance(one, int | float) or one != one // 1 or abs(one) > MAX_START:
+        if not isinstance(one, int | float) or one != one // 1 or abs(one) > most:
             raise InputError(f"expected a start in whole ticks, got {_described(one)} for op {op}")
     return np.array([int(one) for one in given.tolist()], dtype=np.int64)
 
 
 def _moved(problem: Problem, start: IntArray) -> Schedule:
-    """Return a schedule that begins at 0; one that begins earlier is left to the checker."""
     schedule = Schedule(problem, start)
     return schedule.normalised() if len(start) and start.min() > 0 else schedule
 
 
 def _read_only(problem: Problem) -> Problem:
-    """Return the problem with views of its arrays that refuse to be written."""
     pools = tuple(replace(pool, **_views(pool)) for pool in problem.pools)
     return replace(problem, **{**_views(problem), "pools": pools})
 
 
 def _views(owner: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that hold arrays, as read-only views."""
     found = {field.name: getattr(owner, field.name) for field in fields(owner)}
     return {
         name: _view(value)
@@ -239,12 +229,11 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     problem : Problem
         The problem of the ops.
     orders : sequence of sequence of int or str
-        Ops that run one after the other, by number or by name.
+        Ops by number or by name.
 
     Returns
     -------
     list of int64[...]
-        The same ops.
 
     Raises
     ------
@@ -263,9 +252,98 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
 
 
 def _number(given: Any, known: Mapping[str, int], place: int) -> int:
-    """Return the number of an op that an order at a place names."""
     is_number = isinstance(given, int | np.integer) and not isinstance(given, bool)
     op = int(given) if is_number else known.get(given, FREE) if isinstance(given, str) else FREE
     if not 0 <= op < len(known):
         raise InputError(f"order {place} has {_described(given)}, which is no op of the instance")
     return op
+
+
+EXPECTED = "expected package.module:function or path/to/file.py:function"
+
+
+def is_spec(name: str) -> bool:
+    """Whether a name says where a function is; names of heuristics have no colon."""
+    return ":" in name
+
+
+def load_function(spec: str) -> Callable[..., Any]:
+    """Return the function of a spec: ``package.module:function`` or ``path/to/file.py:function``.
+
+    The folder of the file, or the current one for a module, is put at the end of ``sys.path``, so
+    that it finds its neighbours and hides nothing that is installed.
+
+    Raises
+    ------
+    InputError
+        There is no such module or function, or its module cannot be imported; says why.
+    """
+    home, _, name = spec.rpartition(":")
+    if not home or not name:
+        raise InputError(f'"{spec}": {EXPECTED}')
+    module = _imported(spec, home)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        known = [key for key, one in vars(module).items() if callable(one) and key[:1] != "_"]
+        hint = did_you_mean(name, known) if known else ""
+        raise InputError(f'"{spec}": there is no "{name}" in {home}{hint}')
+    if not callable(found):
+        raise InputError(f'"{spec}": expected a function, "{name}" is none')
+    function: Callable[..., Any] = found
+    return function
+
+
+def source_of(spec: str) -> Path | None:
+    """Return the file of a spec's module, None where there is none; imports only parents."""
+    home = spec.rpartition(":")[0]
+    if home.endswith(".py"):
+        return Path(home)
+    _reachable(Path.cwd())
+    try:
+        found = importlib.util.find_spec(home)
+    except Exception:
+        return None
+    return Path(found.origin) if found is not None and found.has_location and found.origin else None
+
+
+def _imported(spec: str, home: str) -> ModuleType:
+    is_file = home.endswith(".py")
+    if is_file and not Path(home).is_file():
+        raise InputError(f'"{spec}": there is no file {home}')
+    try:
+        return _of_file(Path(home)) if is_file else _of_name(home)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f'"{spec}": cannot be imported: {exception_line(error)}') from None
+
+
+def _of_name(home: str) -> ModuleType:
+    _reachable(Path.cwd())
+    return importlib.import_module(home)
+
+
+def _of_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    name = f"ppsolve-own:{path}"
+    if name in sys.modules:
+        return sys.modules[name]
+    _reachable(path.parent)
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise InputError(f'"{path}": {EXPECTED}')
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _reachable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))

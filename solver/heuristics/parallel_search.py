@@ -24,17 +24,8 @@ Turns = Callable[[Clock], object]
 class ParallelSearch:
     """Searches at work in a background thread, in turn; compiled code lets other threads run.
 
-    Parameters
-    ----------
-    searches : sequence of callable
-        One alone gets all the time. Several are called in turn, until none of them finds anything
-        and each ends before its turn is over.
-    board : Board
-        The board that they share.
-    clock : Clock
-        All end with it.
-    params : TurnParams, optional
-        Lengths of turns.
+    One search alone gets all the time. Several are called in turn, until none of them finds
+    anything and each ends before its turn is over. All end with the clock.
     """
 
     def __init__(
@@ -96,12 +87,11 @@ def order_turns(known: Schedule, board: Board) -> Turns:
     known : Schedule
         A schedule of a problem without an obstacle to this search.
     board : Board
-        A board of the problem.
+        Each turn goes on from its schedule.
 
     Returns
     -------
     callable
-        Goes on from the board's schedule.
     """
     seeds = count(2)
 
@@ -113,19 +103,16 @@ def order_turns(known: Schedule, board: Board) -> Turns:
 
 
 def sweep_turns(problem: Problem, board: Board) -> Turns:
-    """Return the sweep in turns.
+    """Return the sweep in turns, each from where the last one ended.
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
-    board : Board
-        A board of the problem.
+    problem, board
+        The problem and a board of it.
 
     Returns
     -------
     callable
-        Goes on where its last turn ended.
     """
     sweep: Sweep | None = None
 

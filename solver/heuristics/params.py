@@ -51,6 +51,39 @@ class TurnParams:
 
 
 @dataclass(frozen=True)
+class RuleParams:
+    """Random list rules and their costs, see ``docs/experiments.md``."""
+
+    patience: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)  # that rules draw from: never wait to much
+    ceiling: float = 0.999  # offset that rounds a limit up instead of down
+    limits_change: float = 0.5  # odds that a change concerns the limits of lanes
+    burst_changes: float = 0.7  # odds that such a change concerns the burst, if there is one
+    patience_changes: float = 0.2  # odds that any other change concerns a patience
+    first_bursts: int = 6  # rules with a burst among the first ones
+    shaken_shares: tuple[float, ...] = (0.005, 0.02, 0.05)  # of the ops that one shake delays
+    generation_cost: int = 2  # effort per op of a list schedule
+    round_cost: int = 2  # effort per op of a round of justification, two passes
+
+
+RULES = RuleParams()
+
+
+@dataclass(frozen=True)
+class CompactionParams:
+    """The search for smaller device spans."""
+
+    most_ops: int = 50_000  # beyond, right shift alone answers, which is about as good there
+    effort: int = 60_000  # ops times steps of one search
+    least_steps: int = 6  # of a search; each step halves the interval of spans
+    most_steps: int = 24  # of a search
+    ops_per_step: int = 25  # of all rounds that cost as much as one op that is placed
+    share: float = 0.5  # of the time that is left; then the schedule must be checked and kept
+
+
+COMPACTION = CompactionParams()
+
+
+@dataclass(frozen=True)
 class HeuristicParams:
     """The heuristics that search."""
 

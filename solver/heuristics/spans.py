@@ -8,37 +8,20 @@ from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.params import COMPACTION
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.longest_paths import Groups, longest_tails, sort_ops, start_within
 from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.dag import order_graph
 from ppsolve.solver.structure.tables import graph_of, renumbered
 
-_MAX_OPS = 50_000
-"""Ops up to which the span is searched for; beyond, right shift alone answers, whose span is never
-larger than the schedule's. A step walks all ops up to once per device and more: compiled, 32 x 256
-(24,576 ops) takes 0.12 s in all and 64 x 1,024 (196,608 ops) 5 s, for which the span of a list
-schedule came out the same."""
-
-_SEARCH_EFFORT = 60_000
-"""Ops x steps of one search, within 6 to 24 steps: each halves the interval of possible spans.
-
-On 12 random pipelines of 576 to 3,072 ops, 0 (6 steps), 60,000 and 240,000 end at the same spans;
-right shift alone is 0.03 % longer on average.
-"""
-
-_OPS_PER_STEP = 25
-"""Ops of all rounds of a search that cost as much as one op that is placed: half of the rounds are
-run. Python took 2.4 s for a search on 24 x 72 (10,368 ops, 6 steps), in which list rules place
-104,000 ops; 62,000 are announced."""
-
 
 def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:
     """Make device spans smaller while the order on every resource stays the same.
 
-    Ops move to their latest starts; then, on up to `_MAX_OPS` ops, bisection finds the smallest
-    device span that the orders allow. The makespan may grow. A schedule with pinned ops, or with
-    memory whose use does not follow from the orders alone, is returned as it is.
+    Ops move to their latest starts; then bisection finds the smallest device span that the orders
+    allow. The makespan may grow. A schedule with pinned ops, or with memory whose use does not
+    follow from the orders alone, is returned as it is.
 
     Parameters
     ----------
@@ -59,7 +42,7 @@ def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:
     tables = _order_tables(schedule)
     best = _right_shift(schedule, *tables)
     # Both take about as long as one step; kernels that run by Python take a second for 24,576 ops.
-    if problem.num_ops <= _MAX_OPS and (not clock.is_limited or 2 * clock.left > began):
+    if problem.num_ops <= COMPACTION.most_ops and (not clock.is_limited or 2 * clock.left > began):
         best = _smallest_span(best, *tables, clock)
     return min(schedule, best, key=lambda s: (s.device_span, s.normalised().makespan)).normalised()
 
@@ -84,7 +67,6 @@ def _right_shift(schedule: Schedule, graph: PrecedenceGraph, order: IntArray) ->
 
 
 def _order_tables(schedule: Schedule) -> tuple[PrecedenceGraph, IntArray]:
-    """Return the precedences with the order of ops on every resource, and a topological order."""
     graph = graph_of(schedule.problem, chain_edges(schedule.resource_orders()))
     order = np.zeros(len(graph.duration), dtype=np.int64)
     if sort_ops(graph, graph.num_predecessors.copy(), order) < len(order):
@@ -112,8 +94,9 @@ def _smallest_span(
     groups = Groups(sizes, place[np.concatenate([problem.before[:0], *devices])])
     graph = renumbered(graph, order)
     best, high = schedule, schedule.device_span
-    steps = min(24, max(6, _SEARCH_EFFORT // max(problem.num_ops, 1)))
-    expect(steps * len(sizes) * problem.num_ops / _OPS_PER_STEP)
+    steps = COMPACTION.effort // max(problem.num_ops, 1)
+    steps = min(COMPACTION.most_steps, max(COMPACTION.least_steps, steps))
+    expect(steps * len(sizes) * problem.num_ops / COMPACTION.ops_per_step)
     for _ in range(steps):
         if low >= high or clock.is_over:
             break

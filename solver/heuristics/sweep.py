@@ -15,8 +15,8 @@ from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
-from ppsolve.solver.heuristics.parallel import generate_parallel
-from ppsolve.solver.heuristics.params import SweepParams
+from ppsolve.solver.heuristics.list_scheduling import generate_parallel
+from ppsolve.solver.heuristics.params import RULES, SweepParams
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
 from ppsolve.solver.structure.implied import index_order
@@ -24,20 +24,12 @@ from ppsolve.solver.structure.implied import index_order
 SWEEP = "list-sweep"
 """Name of the sweep in reports."""
 
-_GENERATION_COST, _ROUND_COST = 2, 2
-"""Effort per op of list scheduling one schedule, and of one round of justification (two passes)."""
-
 _ARMS = ("shake", "change", "shake", "draw")
 """Ways to look for a better schedule, taken in turn once the effort is used up."""
 
 
 @dataclass(frozen=True, eq=False)
 class _RatedSchedule:
-    """A schedule, the recipe of its rule where it comes from one, and what it is worth.
-
-    `score` is what is minimised: the number of missed pins, then the objective in ticks.
-    """
-
     score: tuple[int, int]
     number: int
     schedule: Schedule
@@ -51,8 +43,6 @@ class _RatedSchedule:
 
 @dataclass(frozen=True, eq=False)
 class _Shaken:
-    """A schedule that is shaken, where that began, and the number of shakes that did not help."""
-
     start: _RatedSchedule
     failures: int = 0
     moved: Schedule | None = None
@@ -73,11 +63,9 @@ def list_sweep(
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
-    Rules differ in patience, preferences and limits on micro-batches in flight. Each schedule is
-    justified to the right and to the left, the best ones more often, then perturbed. Effort is
-    counted in ops, and all choices come from a fixed random sequence: without a clock the same
-    problem gets the same schedule on every machine. With a limited clock the search goes on until
-    it is over: schedules are shaken, rules changed one choice at a time, new ones drawn.
+    Effort is counted in ops, and all choices come from a fixed random sequence: without a clock the
+    same problem gets the same schedule on every machine. With a limited clock the search goes on
+    until it is over: schedules are shaken, rules changed one choice at a time, new ones drawn.
 
     Parameters
     ----------
@@ -89,15 +77,14 @@ def list_sweep(
         A board of the problem: its incumbent is improved on as well, better schedules are proposed,
         and the search ends at its bound.
     goes_on : bool
-        Whether it uses all the time of a limited clock, or ends once its effort is spent.
+        Use all the time of a limited clock, instead of ending once the effort is spent.
     steps : int, optional
-        Schedules that are tried once the effort is spent, instead of going on until the clock is
-        over, and half as many rules before: the same ones on every machine.
+        Schedules that are tried once the effort is spent, and half as many rules before, instead of
+        going on until the clock is over.
 
     Returns
     -------
     Schedule
-        The best one found.
 
     Raises
     ------
@@ -149,7 +136,7 @@ class Sweep:
             self.run(goes_on=True, steps=None)
 
     def run(self, *, goes_on: bool, steps: int | None) -> Schedule:
-        """Return the best schedule found.
+        """Return the best schedule found; device spans are compacted.
 
         Parameters
         ----------
@@ -159,7 +146,6 @@ class Sweep:
         Returns
         -------
         Schedule
-            Feasible; device spans are compacted.
         """
         self._try_rules(max(self.params.least_rules, (steps or 0) // 2))
         if self.known is not None:
@@ -179,8 +165,7 @@ class Sweep:
         return self.clock.is_over or is_met
 
     def _try_rules(self, least: int) -> None:
-        """Keep the best schedules of many rules, each justified once."""
-        cost = _GENERATION_COST + (_ROUND_COST if self.justifier else 0)
+        cost = RULES.generation_cost + (RULES.round_cost if self.justifier else 0)
         share = self.params.rules_share if self.justifier else 1.0
         for _ in range(max(least, int(self.passes * share) // cost)):
             if self.best:
@@ -191,10 +176,6 @@ class Sweep:
             self._try(next(self.recipes))
 
     def _try(self, recipe: Recipe) -> None:
-        """Schedule by a recipe, justify once, and keep it if it is among the best.
-
-        Nothing is done where precedences of the problem contradict the limits of the recipe.
-        """
         try:
             rule, extra = self.book.rule(recipe)
         except DeadlockError:
@@ -217,11 +198,10 @@ class Sweep:
         self.best = sorted([*self.best, found], key=lambda kept: kept.key)[: self.params.kept]
 
     def _search(self, justifier: Justifier) -> None:
-        """Justify the best schedules further, then perturb the best of all."""
         for place, kept in enumerate(self.best):
             if (place and self.passes <= 0) or self._is_over:
                 break
-            self.passes -= 2 * _ROUND_COST
+            self.passes -= 2 * RULES.round_cost
             better = justifier.improve(kept.schedule, 2)
             self.best[place] = replace(kept, schedule=better, score=self._score(better))
         self.best.sort(key=lambda kept: kept.key)
@@ -229,7 +209,7 @@ class Sweep:
         current = best.schedule
         while self.passes > 0 and not self._is_over:
             self._share()
-            self.passes -= 2 * _ROUND_COST + 1
+            self.passes -= 2 * RULES.round_cost + 1
             current = justifier.shake(current, 2)
             score = self._score(current)
             if score > best.score:
@@ -238,7 +218,6 @@ class Sweep:
                 best = self.best[0] = replace(best, schedule=current, score=score)
 
     def _go_on(self, steps: int | None) -> None:
-        """Search in all ways in turn until the clock or the steps are over or the bound is met."""
         shaken = _Shaken(self.best[0])
         for arm in islice(cycle(_ARMS), steps):
             self._share()
@@ -254,7 +233,6 @@ class Sweep:
                 shaken = self._shake(self.justifier, shaken)
 
     def _share(self) -> None:
-        """Propose the best schedule, and take a better one of another search."""
         if not self.shares or time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + self.params.sharing_seconds
@@ -274,7 +252,6 @@ class Sweep:
         return compact_spans(schedule, self.clock) if self.spans_count else schedule
 
     def _shake(self, justifier: Justifier, shaken: _Shaken) -> _Shaken:
-        """Perturb a schedule; go on from the result unless it is worse."""
         if shaken.failures > self.params.restart_after:
             shaken = _Shaken(self.rng.choice(self.best))
         elif self.best[0].score < shaken.start.score:

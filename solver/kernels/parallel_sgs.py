@@ -14,7 +14,7 @@ from ppsolve.solver.kernels.records import NEVER, MemoryUse, PrecedenceGraph, Re
 
 
 class Ranking(NamedTuple):
-    """Priorities and preferences; see `ppsolve.solver.heuristics.parallel.PriorityRule`."""
+    """Priorities and preferences; see `ppsolve.solver.heuristics.list_scheduling.PriorityRule`."""
 
     rank: Any  # int64[n]: priority of each op, all different; the lowest goes first
     filler: Any  # int64[n]: 1 for ops that fill idle time

@@ -192,7 +192,7 @@ class SerialProblem(NamedTuple):
 
 @Kernel
 def serial_sgs(problem: SerialProblem, state: SerialState, start: Any) -> None:
-    """Place all ops by rank; see `ppsolve.solver.heuristics.serial.generate_serial`.
+    """Place all ops by rank; see `ppsolve.solver.heuristics.list_scheduling.generate_serial`.
 
     Parameters
     ----------

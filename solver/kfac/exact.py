@@ -17,9 +17,8 @@ from ppsolve.models.kfac.unrolling import (
     unrolled_ops,
 )
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.engine import Question, solve
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import ExactAnswer, Question, SearchLimits
+from ppsolve.solver.cpsat.search import solve
 from ppsolve.solver.kfac.component import (
     ComponentResult,
     ComponentSchedule,

@@ -29,8 +29,7 @@ from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.heuristics.priorities import longest_tail, ranked
-from ppsolve.solver.heuristics.serial import TimeLine
+from ppsolve.solver.heuristics.list_scheduling import TimeLine, longest_tail, ranked
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.structure.timing import Network

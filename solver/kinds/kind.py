@@ -50,28 +50,17 @@ class Kind(Generic[AnyInstance]):
     """A kind of instance.
 
     A kind that needs no more than its problem is made of the first four; others override methods.
-
-    Parameters
-    ----------
-    name : str
-        The ``kind`` of its instances.
-    instance : type
-        Model of its instances, with the fields of `Instance`.
-    to_problem : callable
-        Takes an instance and ``exact`` as keyword; returns the `Problem`.
-    heuristics : tuple of Heuristic
-        What was published for it, in the order of reports.
-    result, entry : type
-        Models of its results and of their heuristics.
     """
 
     orders_are: ClassVar[str | None] = None
     """What `order_lines` writes in words, of kinds whose schedules are orders."""
 
-    name: str
-    instance: type[AnyInstance]
+    name: str  # the ``kind`` of its instances
+    instance: type[AnyInstance]  # model of its instances, with the fields of `Instance`
+    # takes an instance and ``exact`` as keyword; returns the `Problem`
     to_problem: Callable[..., Problem]
-    heuristics: tuple[Heuristic, ...] = ()
+    heuristics: tuple[Heuristic, ...] = ()  # what was published for it, in the order of reports
+    # result, entry: models of its results and of their heuristics
     result: type[Result] = Result
     entry: type[HeuristicEntry] = HeuristicEntry
 
@@ -88,7 +77,6 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         Instance
-            The validated instance.
 
         Raises
         ------
@@ -103,7 +91,6 @@ class Kind(Generic[AnyInstance]):
         Parameters
         ----------
         instance : Instance
-            A validated instance of this kind.
         exact : bool
             Refuse times without a common tick within the limit instead of rounding them up.
         document : dict, optional
@@ -139,7 +126,6 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         Problem
-            n ops, times in ticks.
         """
         return self.to_problem(instance, exact=exact)
 
@@ -169,58 +155,50 @@ class Kind(Generic[AnyInstance]):
         return None
 
     def task(self, instance: AnyInstance, *, exact: bool = False) -> Task:
-        """Return the instance as something to be solved; errors as in `lower`.
+        """Return the instance as a task that knows only the problem yet; errors as in `lower`.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        exact : bool
+        instance, exact
             As for `lower`.
 
         Returns
         -------
         Task
-            Knows nothing but the problem yet.
         """
         return ScheduleTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
-        """Turn a schedule that a generic heuristic found into a proposal of this kind.
+        """Turn a schedule of a generic heuristic into a proposal of this kind, which may move ops.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        schedule : Schedule
-            A schedule of its problem.
+        instance, schedule
+            The instance, and a schedule of its problem.
 
         Returns
         -------
         Proposal
-            The same schedule here; other kinds may move ops.
         """
         return Proposal(schedule)
 
     def follow(
         self, instance: AnyInstance, problem: Problem, orders: Sequence[Sequence[Any]]
     ) -> Proposal:
-        """Time orders of ops: each op starts as early as they allow; for kinds to override.
+        """Time orders of ops, for kinds to override; other ops start as soon as they can.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            Its problem.
+        instance, problem
+            The instance and its problem.
         orders : sequence of sequence of int or str
-            Numbers or names of ops that run one after the other; ops in none of them start as soon
-            as they can, those of one resource first come, first served.
+            Numbers or names of ops that run one after the other.
 
         Returns
         -------
         Proposal
-            Their schedule.
+            Each op starts as early as the orders allow, those of one resource first come, first
+            served.
 
         Raises
         ------
@@ -236,10 +214,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : Instance
-            An instance of this kind.
+        heuristic, instance
+            The heuristic, and an instance of this kind.
 
         Returns
         -------
@@ -263,12 +239,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            What it lowers to.
+        heuristic, instance, problem
+            The heuristic, an instance of this kind and its problem.
         group_size : int, optional
             Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
         effort : Effort, optional
@@ -277,12 +249,7 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         HeuristicOutcome
-            Schedule, and a status that tells a valid one from one that breaks a rule.
-
-        Raises
-        ------
-        InputError
-            A group size below 1.
+            Its status tells a valid schedule from one that breaks a rule.
         """
         name = heuristic.name
         obstacle = self.obstacle(heuristic, instance)
@@ -315,7 +282,6 @@ class Kind(Generic[AnyInstance]):
         group_size: int | None,
         effort: Effort,
     ) -> Proposal:
-        """Run a heuristic; a schedule that knows only the problem becomes one of this kind."""
         follow = partial(self.follow, instance, problem)
         found: Proposal = heuristic.propose(Request(instance, problem, group_size, effort, follow))
         if not heuristic.is_generic or found.order is not None:
@@ -337,14 +303,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : Instance
-            An instance of this kind.
-        group_size : int, optional
-            As for `run_heuristic`.
-        exact : bool
-            As for `lower`.
+        heuristic, instance, group_size, exact
+            As for `run_heuristic` and `lower`.
 
         Returns
         -------
@@ -366,16 +326,12 @@ class Kind(Generic[AnyInstance]):
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
-        """Return the entry of one heuristic.
+        """Return the entry of one heuristic, of the kind's own model.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            The problem of the instance.
-        outcome : HeuristicOutcome
-            Status and schedule of the heuristic.
+        instance, problem, outcome
+            The instance, its problem, and what became of the heuristic.
         best : int, optional
             Best known value in ticks; without it the entry has no gap.
         with_schedule : bool
@@ -384,21 +340,19 @@ class Kind(Generic[AnyInstance]):
         Returns
         -------
         HeuristicEntry
-            Of the kind's own model, figures in the instance's unit.
+            Figures in the instance's unit.
         """
         return heuristic_entry(outcome, best, with_schedule=with_schedule)
 
     def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
-        """Check a schedule, and what its document claims, against every rule of an instance.
+        """Check a schedule, and the claims of its document, against every rule of an instance.
 
         Parameters
         ----------
-        instance : Instance
-            The instance that the schedule is for.
+        instance, exact
+            As for `lower`.
         given : Schedule, pydantic model or dict
             The schedule, or a document that holds one.
-        exact : bool
-            As in `lower`.
 
         Returns
         -------
@@ -431,10 +385,8 @@ class Kind(Generic[AnyInstance]):
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            The problem of the instance.
+        instance, problem
+            The instance and its problem.
         data : dict
             A result, an entry or a bare schedule.
         source : str, optional
@@ -442,39 +394,31 @@ class Kind(Generic[AnyInstance]):
 
         Returns
         -------
-        schedule : Schedule or None
-            None if ops are missing.
-        violations : list of Violation
-            What is wrong with the document itself.
+        Schedule or None, list of Violation
+            None if ops are missing; errors of the document itself.
         """
         return parse_given(data, problem, source)
 
     def refuted(
         self, instance: AnyInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claims of a document, beside its schedule, that are not so.
+        """Return the false claims of a result document, apart from its schedule.
 
         Parameters
         ----------
-        instance : Instance
-            An instance of this kind.
-        problem : Problem
-            The problem of the instance.
-        data : dict
-            The document.
+        instance, problem, data
+            As for `read`.
         schedule : Schedule or None
             The schedule in it, as far as it could be read.
 
         Returns
         -------
         list of Violation
-            One for each false claim; this kind of document makes none.
         """
         return []
 
 
 def _refuse_rounded_pins(problem: Problem) -> None:
-    """Refuse pins among rounded times: an op that just fits between them may not then."""
     if not problem.scale.is_exact and (np.any(problem.pinned != FREE) or problem.windows):
         raise no_common_tick("give fewer digits: pinned ops leave no room to round up")
 

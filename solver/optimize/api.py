@@ -139,7 +139,7 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
     Returns
     -------
     list of Result
-        One for each instance, in their order.
+        In the order of the instances.
     """
     return [optimize(instance, **options) for instance in instances]
 
@@ -195,7 +195,7 @@ def check(
     Parameters
     ----------
     instance : Instance
-        The instance that the schedule is for.
+        A validated instance.
     schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
         The schedule, or a document that holds one.
     exact : bool

@@ -12,35 +12,21 @@ from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.cpsat.answer import EXACT
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import EXACT, SearchLimits
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.run.options import default_workers
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.structure.holds import MemoryInfeasible
 
-SEED = 1
-"""Not the default seed of the run that is checked."""
-
 
 @dataclass(frozen=True)
 class BoundCheck:
-    """What came of a second proof; figures in the unit of the result's values.
+    """Outcome of a second proof; figures in the unit of the result's values."""
 
-    Parameters
-    ----------
-    claimed : int, float or None
-        The bound; None where the result says that there is no schedule.
-    proved_by : str or None
-        What proved it again; None where it is wrong.
-    better : int, float or None
-        Value of a schedule that contradicts it.
-    """
-
-    claimed: Figure | None
-    proved_by: str | None
-    better: Figure | None = None
+    claimed: Figure | None  # the bound; None where the result says that there is no schedule
+    proved_by: str | None  # what proved it again; None where it is wrong
+    better: Figure | None = None  # value of a schedule that contradicts it
 
 
 def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False) -> BoundCheck:
@@ -52,7 +38,6 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
     Parameters
     ----------
     instance : Instance
-        The instance of the result.
     data : dict
         The result as plain data.
     exact : bool
@@ -66,7 +51,7 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
     Raises
     ------
     InputError
-        The result has no bound, or its kind has bounds of something else than one problem.
+        The result has no bound, or is not of one problem.
     """
     claimed = figure(data, "bound")
     is_refuted = data.get("status") == Status.INFEASIBLE
@@ -87,7 +72,6 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
 
 
 def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
-    """Search below a bound until there is a schedule, or a proof that there is none."""
     shown = None if ticks is None else task.shown(ticks)
     analytic = task.board.bound.value
     for round_ in count():
@@ -95,7 +79,7 @@ def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
             seconds=None,
             deterministic=2.0 ** (round_ // 2),
             workers=default_workers(),
-            seed=SEED,
+            seed=1,  # not the default seed of the run that is checked
             is_plain=round_ % 2 == 0,
             dynamic_orders=True,
         )
@@ -121,6 +105,5 @@ def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
 
 
 def _ticks(bound: Fraction) -> int:
-    """Return a bound in whole ticks; files hold the double that is nearest to it."""
     nearest, slack = round(bound), max(abs(bound), Fraction(10**9)) / 10**15
     return nearest if abs(bound - nearest) <= slack else math.ceil(bound)

@@ -1,14 +1,27 @@
-"""The list of kinds, and documents as instances of them."""
+"""The list of kinds, and documents as their instances, results and entries."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.base import (
+    MAX_MOMENT,
+    as_moment,
+    describe,
+    did_you_mean,
+    explain,
+    field_path,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
@@ -33,7 +46,7 @@ NO_INSTANCES = {
     "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
     "curve": "this is a curve; `ppsolve show` draws it",
 }
-"""What other documents say of themselves where an instance is expected."""
+"""Refusals of other documents where an instance is expected."""
 
 
 def register(kind: Kind[Any]) -> None:
@@ -80,15 +93,12 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
 
     Parameters
     ----------
-    data : object
-        Parsed JSON.
-    source : str, optional
-        How errors name it.
+    data, source
+        Parsed JSON, and how errors name it.
 
     Returns
     -------
     Instance
-        The validated instance.
 
     Raises
     ------
@@ -142,17 +152,14 @@ def instance_in(
 
     Parameters
     ----------
-    data : object
-        Parsed JSON of a result.
-    source : str, optional
-        How errors name it.
+    data, source
+        Parsed JSON of a result, and how errors name it.
     otherwise : Instance, optional
-        What to return where the result carries none.
+        Returned where the result carries none.
 
     Returns
     -------
     Instance
-        The instance that was solved.
 
     Raises
     ------
@@ -181,17 +188,14 @@ def schedule_in(
 
     Parameters
     ----------
-    data : object
-        Parsed JSON of a result, a heuristic's entry or a bare schedule.
-    source : str, optional
-        How errors name it.
+    data, source
+        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
     otherwise : Instance, optional
         The instance of a document that carries none.
 
     Returns
     -------
     Instance, Schedule
-        What was solved, and the best schedule.
 
     Raises
     ------
@@ -215,19 +219,117 @@ def lower(instance: Instance, *, exact: bool = False) -> Problem:
 
     Parameters
     ----------
-    instance : Instance
-        A validated instance.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
+    instance, exact
+        As for `Kind.lower`, with the same errors.
 
     Returns
     -------
     Problem
         n ops, times in ticks.
+    """
+    return kind_of(instance).lower(instance, exact=exact)
+
+
+def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntry | None:
+    """Return the result or heuristic's entry that a document is, None for a bare schedule.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
+
+    Returns
+    -------
+    Result, HeuristicEntry or None
 
     Raises
     ------
     InputError
-        As in `Kind.lower`.
+        Names `source`, the first wrong field and what would be right.
     """
-    return kind_of(instance).lower(instance, exact=exact)
+    refuse_huge_numbers(data, source)
+    named = data.get("kind")
+    kind = known_kind(named) if isinstance(named, str) else None
+    models = kind.documents(data.get("value_unit")) if kind else (Result, HeuristicEntry)
+    if "instance" in data:
+        model: type[Result | HeuristicEntry] = models[0]
+    elif "name" in data:
+        model = models[1]
+    else:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+
+
+def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> Schedule | None:
+    """Return the schedule behind a heuristic's entry, with all that its ops wait for.
+
+    Parameters
+    ----------
+    entry, instance, problem
+        An entry, its instance and the problem of it.
+
+    Returns
+    -------
+    Schedule or None
+        The heuristic's schedule anew, where the entry says the same; else the schedule in the
+        entry, else that of its orders. None where it has neither.
+
+    Raises
+    ------
+    InputError, DeadlockError
+        The schedule or the orders are not of the problem.
+    """
+    kind = kind_of(instance)
+    known = (each for each in kind.heuristics_of(instance) if each.name == entry.name)
+    heuristic = next(known, None)
+    if heuristic is not None and (entry.pattern or not heuristic.is_search):
+        made = kind.run_heuristic(heuristic, instance, problem)
+        found = made.schedule
+        if (
+            found is not None
+            and made.orders == entry.orders
+            and problem.scale.time(found.makespan) == entry.makespan
+        ):
+            return found
+    followed = stored = None
+    if entry.schedule is not None:
+        stored = kind.read(instance, problem, entry.model_dump(mode="json"))[0]
+    with suppress(*([InputError] if stored else [])):
+        if entry.orders is not None:
+            followed = kind.follow(instance, problem, entry.orders).schedule
+    if stored is None or followed is None or followed.waits is None:
+        return stored or followed
+    before, after, lag = followed.waits
+    kept = stored.start[after] >= stored.end[before] + lag
+    return replace(stored, waits=(before[kept], after[kept], lag[kept]))
+
+
+def refuse_huge_numbers(data: Any, source: str | None) -> None:
+    """Refuse numbers that would take the validation of whole numbers forever, or crash it.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON, and how errors name it.
+
+    Raises
+    ------
+    InputError
+        Names the field of the number.
+    """
+    limit = MAX_MOMENT.adjusted()
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*at, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+        elif isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
+            try:
+                as_moment(value)
+            except ValueError as error:
+                raise InputError(str(error), source=source, field=field_path(at)) from None

@@ -30,12 +30,6 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     Returns
     -------
     Task or None
-        The task.
-
-    Raises
-    ------
-    InputError
-        The instance is refused.
     """
     made: list[Task] = []
     is_made = call_within(lambda: made.append(make()), clock)
@@ -43,15 +37,7 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
 
 
 class UnreadyTask(Task):
-    """An instance that the time did not suffice to lower: nothing is known of it.
-
-    Parameters
-    ----------
-    kind : Kind
-        Its kind.
-    instance : Instance
-        The instance.
-    """
+    """An instance that the time did not suffice to lower: nothing is known of it."""
 
     steps: ClassVar[tuple[Step | Steps, ...]] = (GREEDY,)
 

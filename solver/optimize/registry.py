@@ -14,8 +14,14 @@ from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
-from ppsolve.solver.heuristics.loading import is_spec, load_function
-from ppsolve.solver.heuristics.own import OwnFunction, arguments_of, name_of, own_heuristic
+from ppsolve.solver.heuristics.own import (
+    OwnFunction,
+    arguments_of,
+    is_spec,
+    load_function,
+    name_of,
+    own_heuristic,
+)
 from ppsolve.solver.optimize.kinds import KINDS, kind_of
 
 ENTRY_POINTS = "ppsolve.heuristics"
@@ -49,18 +55,10 @@ def installed() -> tuple[Heuristic, ...]:
 
 
 def find_heuristic(given: Named) -> Heuristic:
-    """Return the heuristic that a name, a path to a function or a function stands for.
+    """Return the heuristic of a name, of a spec (see `load_function`), or of a function.
 
-    Parameters
-    ----------
-    given : str or callable
-        A name, in upper or lower case; ``package.module:function`` or ``path/to/file.py:function``,
-        which mean the same in any process with this current folder; or a function itself.
-
-    Returns
-    -------
-    Heuristic
-        The heuristic; a user's function under the name that was given, or its own.
+    Names are taken in upper or lower case; a user's function keeps the name that was given, or its
+    own.
 
     Raises
     ------
@@ -103,21 +101,15 @@ def chosen_heuristics(
     Parameters
     ----------
     instance : Instance
-        The instance.
     names : iterable of str or callable, optional
         What was asked for; all that its kind runs and all installed ones by default.
     more : iterable of str or callable
-        What is run besides.
+        Further ones.
 
     Returns
     -------
     tuple of Heuristic
         Each once, functions last; of other kinds too where they are named.
-
-    Raises
-    ------
-    InputError
-        An unknown name, see `find_heuristic`.
     """
     given = {name if isinstance(name, str) else id(name): name for name in (*(names or ()), *more)}
     wanted = [find_heuristic(name) for name in given.values()]
@@ -130,7 +122,6 @@ def chosen_heuristics(
 
 
 def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
-    """Yield each heuristic once; different functions of one name are numbered."""
     seen: dict[str, list[Heuristic]] = {}
     for heuristic in heuristics:
         alike = seen.setdefault(heuristic.name, [])
@@ -158,24 +149,12 @@ def run_heuristic(
 
     Parameters
     ----------
-    name : str
-        Name of the heuristic.
-    instance : Instance
-        A validated instance.
-    problem : Problem
-        The problem of the instance.
-    group_size : int, optional
-        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    name, instance, problem, group_size
+        As for `Kind.run_heuristic`.
 
     Returns
     -------
     HeuristicOutcome
-        As from `Kind.run_heuristic`.
-
-    Raises
-    ------
-    InputError
-        No heuristic has this name, or a group size below 1.
     """
     heuristic = find_heuristic(name)
     return kind_of(instance).run_heuristic(heuristic, instance, problem, group_size)

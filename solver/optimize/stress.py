@@ -15,8 +15,7 @@ from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.stress import StressReport
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.optimize.kinds import kind_of, schedule_in
-from ppsolve.solver.optimize.owners import owner_in, schedule_of
+from ppsolve.solver.optimize.kinds import kind_of, owner_in, schedule_in, schedule_of
 from ppsolve.solver.stress.replay import ALL_KINDS, FixedOrders, Jitter, stressed
 
 RUNS = 10_000
@@ -35,22 +34,21 @@ def stress(
 ) -> StressReport:
     """Replay the best schedule of a result and its heuristics with random durations.
 
-    Orders stay, and every op starts as early as they allow, as a runtime does that executes lists
-    of ops. All schedules get the same durations.
+    Orders stay, and every op starts as early as they allow. All schedules get the same durations.
 
     Parameters
     ----------
     result : Result, HeuristicEntry, ScheduleDocument or dict
         A result, an entry or a bare schedule, or parsed JSON of one.
     jitter : float or mapping of str to float
-        Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for all
+        Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for
         others).
     slow : mapping of int to float, optional
         Factor on all compute ops of a device.
     runs, seed : int
         Number of runs, and seed of their durations.
     instance : Instance, optional
-        The instance of a result that carries none, and of an entry or a bare schedule.
+        The instance of a document that carries none.
     source : str, optional
         How errors name the result.
 
@@ -74,7 +72,6 @@ def stress(
 def _contenders(
     data: Any, source: str | None, otherwise: Instance | None
 ) -> dict[str, FixedOrders]:
-    """Return the orders of the best schedule and of every feasible heuristic."""
     instance, schedule = schedule_in(data, source, otherwise=otherwise)
     found = owner_in(data, source)
     broken = check_schedule(schedule.problem, schedule)
@@ -99,11 +96,6 @@ def _name(found: Result | HeuristicEntry | None) -> str:
 
 
 def _is_of_same_ops(one: Problem, other: Problem) -> bool:
-    """Return true if two problems of an instance run the same ops on the same devices.
-
-    Where replicas exchange micro-batches each assignment has a problem of its own, and orders of
-    one say nothing of another.
-    """
     first, second = _labels(one), _labels(other)
     return np.array_equal(first[:, np.lexsort(first)], second[:, np.lexsort(second)])
 
@@ -113,7 +105,6 @@ def _labels(problem: Problem) -> IntArray:
 
 
 def _renumbered(schedule: Schedule, problem: Problem) -> Schedule:
-    """Return a schedule as one of another problem of the same ops."""
     number = np.empty(problem.num_ops, dtype=np.int64)
     number[np.lexsort(_labels(schedule.problem))] = np.lexsort(_labels(problem))
     start, waits = np.empty_like(schedule.start), schedule.waits

@@ -14,8 +14,7 @@ from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.board import Incumbent, admit_checked
-from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.kind import Kind

@@ -15,8 +15,8 @@ from ppsolve.models.core.problem import Objective, most_in_use
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
-from ppsolve.solver.cpsat.engine import Question, solve
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import Question, SearchLimits
+from ppsolve.solver.cpsat.search import solve
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
 from ppsolve.solver.structure.holds import MemoryInfeasible

@@ -12,8 +12,8 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.parameters import configured
+from ppsolve.solver.cpsat.question import SearchLimits
 
 if TYPE_CHECKING:
     from ppsolve.solver.periodic.steady_state import Rows

@@ -7,8 +7,7 @@ import numpy as np
 from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
-from ppsolve.solver.heuristics.priorities import ranked
+from ppsolve.solver.heuristics.list_scheduling import PriorityRule, generate_parallel, ranked
 from ppsolve.solver.pipeline.actions import (
     FULL,
     INPUT,

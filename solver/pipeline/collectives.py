@@ -26,7 +26,7 @@ from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Time
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KINDS, lower_pipeline
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
 from ppsolve.solver.pipeline.actions import Order, action_strings, gradient_after_weight, orders_of
 from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE_KINDS

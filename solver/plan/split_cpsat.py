@@ -9,8 +9,8 @@ from math import gcd
 
 from ortools.sat.python import cp_model
 
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.parameters import configured
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.plan.split_problem import (
     Boundaries,
     Split,

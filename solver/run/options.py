@@ -10,7 +10,7 @@ from typing import Self
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.heuristics.own import OwnFunction
 from ppsolve.solver.stress.replay import MOST_JITTER
 

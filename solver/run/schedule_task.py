@@ -21,10 +21,9 @@ from ppsolve.solver.bounds import best_bound
 from ppsolve.solver.bounds.registry import bottleneck, quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, SearchLimits
+from ppsolve.solver.heuristics.generic import settled
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
-from ppsolve.solver.heuristics.list_rules import settled
 from ppsolve.solver.run.entries import figures, is_lost
 from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.run.start import START, known_schedule

@@ -14,11 +14,9 @@ from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board, Incumbent
-from ppsolve.solver.cpsat.answer import Company, ExactAnswer
-from ppsolve.solver.cpsat.bisection import Bisection
-from ppsolve.solver.cpsat.engine import Question
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.exact import Bisection
 from ppsolve.solver.cpsat.params import BisectionParams
+from ppsolve.solver.cpsat.question import Company, ExactAnswer, Question, SearchLimits
 from tests.small import op, small
 
 LIMITS = SearchLimits(seconds=None, deterministic=100.0, workers=2)

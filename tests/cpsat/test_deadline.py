@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +16,9 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import model as models
-from ppsolve.solver.cpsat import running, search
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.found import SharedIncumbent
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import search
+from ppsolve.solver.cpsat.question import ExactAnswer, SearchLimits
+from ppsolve.solver.cpsat.search import SharedIncumbent
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.small import at, op, small
@@ -30,8 +30,8 @@ Work = Callable[[cp_model.CpModel, Any, Any], int]
 @pytest.fixture
 def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Let searches that hear nothing end with the test, and count none of other tests."""
-    event, abandoned = threading.Event(), list[running.SolverRun]()
-    monkeypatch.setattr(running, "_ABANDONED", abandoned)
+    event, abandoned = threading.Event(), list[search.SolverRun]()
+    monkeypatch.setattr(search, "_ABANDONED", abandoned)
     yield event
     event.set()
     for run in abandoned:
@@ -44,8 +44,8 @@ def deaf(monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
     monkeypatch.setattr(
         cp_model.CpSolver, "solve", lambda self, model, callback: work(model, self, callback)
     )
-    monkeypatch.setattr(search, "POLL", 0.001)
-    monkeypatch.setattr(search, "GRACE", 0.0)
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, poll=0.001))
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, grace=0.0))
 
 
 def search_for(limits: SearchLimits, **given: Any) -> ExactAnswer:
@@ -58,7 +58,7 @@ def test_a_search_that_hears_nothing_is_given_up_on(
     deaf(monkeypatch, lambda *_: release.wait(30) and 0)
     found = search_for(SearchLimits(seconds=0.2))
     assert not release.is_set()
-    assert len(running._ABANDONED) == 1
+    assert len(search._ABANDONED) == 1
     assert (found.schedule, found.bound, found.infeasible) == (None, 3, False)
     assert found.stop_reason is StopReason.TIME
 
@@ -146,13 +146,13 @@ def test_the_clock_of_the_call_ends_the_search(
 
 def test_without_a_wall_limit_the_search_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     polls: list[float] = []
-    wait = running.SolverRun.wait
+    wait = search.SolverRun.wait
 
-    def counted(self: running.SolverRun, seconds: float) -> bool:
+    def counted(self: search.SolverRun, seconds: float) -> bool:
         polls.append(seconds)
         return wait(self, seconds)
 
-    monkeypatch.setattr(running.SolverRun, "wait", counted)
+    monkeypatch.setattr(search.SolverRun, "wait", counted)
     found = search_for(SearchLimits(seconds=None, deterministic=10.0))
     assert (found.bound, found.stop_reason) == (5, StopReason.PROVED)
     assert polls
@@ -198,14 +198,14 @@ def test_what_the_search_raises_is_raised_to_the_caller(monkeypatch: pytest.Monk
 def test_a_search_that_never_ends_does_not_keep_the_process(code: int) -> None:
     script = f"""
 import sys, threading
-from ppsolve.solver.cpsat import running
-class Stuck(running.SolverRun):
+from ppsolve.solver.cpsat import search
+class Stuck(search.SolverRun):
     def __init__(self): pass
     def stop(self, grace): return False
 Stuck().abandon()
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 print("said")
-running.await_abandoned({code}, patience=0.0)
+search.await_abandoned({code}, patience=0.0)
 """
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60

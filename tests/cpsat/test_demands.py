@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.solver.cpsat import demands as demands_module
-from ppsolve.solver.cpsat.demands import (
-    COARSE,
-    FINE,
+from ppsolve.solver.cpsat import memory
+from ppsolve.solver.cpsat.memory import (
     _largest_capacity,
     _same_sets,
     integer_demands,
 )
+from ppsolve.solver.cpsat.params import AmountParams
 from ppsolve.solver.structure.holds import Holds
 
 HORIZON = 2**30
@@ -117,7 +116,7 @@ def test_too_many_sets_are_not_compared() -> None:
     held = Counter({Fraction(2): 999, Fraction(1): 5})
     integers = {Fraction(2): 2, Fraction(1): 1}
     assert _same_sets(held, integers, Fraction(3000), 3000)
-    with patch.object(demands_module, "MAX_COMBINATIONS", 999):
+    with patch.object(memory, "AMOUNTS", AmountParams(combinations=999)):
         assert not _same_sets(held, integers, Fraction(3000), 3000)
 
 
@@ -133,8 +132,8 @@ def test_energy_of_all_holds_stays_below_two_to_the_61(
 
 
 def test_capacities_are_neither_tiny_nor_needlessly_large() -> None:
-    assert _largest_capacity(2**30, 2**40) == COARSE == 64
-    assert _largest_capacity(0, 0) == FINE == 2**40
+    assert _largest_capacity(2**30, 2**40) == AmountParams.coarsest == 64
+    assert _largest_capacity(0, 0) == AmountParams.finest == 2**40
 
 
 def test_no_room_at_all_fits_nothing() -> None:

@@ -14,18 +14,19 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board, Incumbent
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.devices import part as parts
-from ppsolve.solver.cpsat.devices.part import Machines, obstacle
-from ppsolve.solver.cpsat.devices.search import FewDevices
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import device_part as parts
+from ppsolve.solver.cpsat.device_part import Machines, obstacle
+from ppsolve.solver.cpsat.few_devices import FewDevices
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.generate.flags import IntegerRange, PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.heuristics import order_search
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.bruteforce import brute_force
+from tests.cpsat.models import change_model
 from tests.marks import first
 from tests.small import op, small
 from tests.strategies import serial_schedule, tiny_problems
@@ -117,7 +118,7 @@ def test_only_pools_of_kept_devices_remain() -> None:
 
 
 def test_ways_past_a_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MAX_WAYS", 3)
+    change_model(monkeypatch, device_paths=3)
     with pytest.raises(parts.TooManyWaysError):
         Machines(ImpliedOrder(pipeline())).part([1])
     known = list_tail(pipeline())

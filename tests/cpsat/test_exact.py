@@ -14,13 +14,15 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat import constraints, demands
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import memory
 from ppsolve.solver.cpsat.model import index_ordered
+from ppsolve.solver.cpsat.params import AmountParams
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
 from tests.bruteforce import brute_force
+from tests.cpsat.models import change_model
 from tests.marks import first
 from tests.strategies import nth_tiny_problem, serial_schedule
 
@@ -76,8 +78,8 @@ def test_all_problems_with_memory_are_counted() -> None:
 @pytest.mark.parametrize("place", first(30, range(WITH_MEMORY)))
 def test_cumulatives_agree_with_brute_force(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pools are reservoirs; as cumulatives, the form of large ones, they say the same."""
-    monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
-    monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
+    change_model(monkeypatch, reservoir_events=-1)
+    change_model(monkeypatch, order_literals=-1)
     problem, optimum = solved(with_memory(place))
     implied = ImpliedOrder(problem)
     try:
@@ -122,7 +124,7 @@ def twins(count: int, excess: str) -> GraphInstance:
 def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> None:
     # Too fine for 40 bits and too many amounts to compare: rounded down, all pairs seem to fit.
     problem = lower_graph(twins(6, "2e-9"))
-    with patch.multiple(demands, FINE=2**20, MAX_COMBINATIONS=1):
+    with patch.object(memory, "AMOUNTS", AmountParams(finest=2**20, combinations=1)):
         answer = solve_exactly(
             ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=20)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,7 @@ from ppsolve.solver.board import Board, Incumbent
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import search
-from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.cpsat.models import model_of
@@ -49,7 +49,7 @@ class FakeSearch:
         monkeypatch.setattr(cp_model.CpSolver, "deterministic_time", 1.0)
         empty = type("Response", (), {"solution": (), "inner_objective_lower_bound": 0})
         monkeypatch.setattr(cp_model.CpSolver, "response_proto", empty)
-        monkeypatch.setattr(search, "POLL", 0.001)
+        monkeypatch.setattr(search, "WAIT", replace(search.WAIT, poll=0.001))
 
 
 class FedBoard(Board):
@@ -90,7 +90,7 @@ def test_a_fed_schedule_within_the_gap_ends_it_too(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_search_starts_again_from_a_fed_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "FIRST_CALM", 0.0)
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, first_calm=0.0))
     fake = FakeSearch(monkeypatch, [([0, 5, 0, 8], 8)], [([0, 3, 0, 6], 6)], [([0, 2, 0, 5], 5)])
     fed = [at(PROBLEM, 4, 0, 0), at(PROBLEM, 3, 0, 0), at(PROBLEM, 0, 2, 0)]
     clock = Clock()
@@ -112,7 +112,7 @@ def test_the_search_starts_again_from_a_fed_schedule(monkeypatch: pytest.MonkeyP
 
 
 def test_calm_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "FIRST_CALM", 1e6)
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, first_calm=1e6))
     fake = FakeSearch(monkeypatch, [([0, 5, 0, 8], 8)])
     clock = Clock()
     asked: list[int] = []
@@ -130,7 +130,7 @@ def test_calm_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_no_better_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "FIRST_CALM", 0.0)
+    monkeypatch.setattr(search, "WAIT", replace(search.WAIT, first_calm=0.0))
     fake = FakeSearch(monkeypatch, [([0, 2, 0, 5], 5)])
     clock = Clock()
 

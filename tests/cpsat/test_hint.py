@@ -8,21 +8,22 @@ from ortools.sat.python import cp_model
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat import constraints
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.model import CpsatModel
+from ppsolve.solver.cpsat.question import Question
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.cpsat.windows import start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.cpsat.models import change_model
 from tests.small import at, holding, op, small
 
 
 @pytest.fixture(autouse=True, params=["orders", "reservoirs", "cumulatives"])
 def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "cumulatives":
-        monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+        change_model(monkeypatch, reservoir_events=-1)
     if request.param != "orders":
-        monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
+        change_model(monkeypatch, order_literals=-1)
 
 
 def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:
@@ -32,7 +33,7 @@ def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:
     most = schedule.value
     variables = Variables(cp_model.CpModel(), implied, windows, 0, most)
     model = CpsatModel(variables, Constraints(variables, implied), 0, most)
-    model.fill(schedule, window_work=True, clock=Clock())
+    model.fill(Question(0, schedule, window_work=True), Clock())
     proto = variables.model.proto
     assert sorted(proto.solution_hint.vars) == list(range(len(proto.variables)))
     solver = cp_model.CpSolver()

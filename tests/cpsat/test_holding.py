@@ -1,4 +1,4 @@
-"""Stretches in which full devices keep their place, and others are asked to be left sooner."""
+"""Windows in which full devices keep their place, and others are asked to be left sooner."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
-from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.cpsat.subproblem import FixedOrderGraph, Subproblem, hold_full
+from ppsolve.solver.cpsat.window_lns import WindowLNS
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
-from tests.cpsat.test_neighbourhood import CASES, best_of, stretches
+from tests.cpsat.test_window_lns import CASES, best_of, windows_of
 from tests.small import at, op, small
 
 
@@ -51,9 +50,9 @@ def test_nothing_is_asked_where_no_device_is_full_or_none_is_left_late() -> None
 
 
 @pytest.mark.parametrize("case", CASES[::3])
-def test_what_a_held_stretch_finds_is_no_longer(case: tuple[Problem, Schedule]) -> None:
+def test_what_a_held_window_finds_is_no_longer(case: tuple[Problem, Schedule]) -> None:
     whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
-    for part in stretches(whole):
+    for part in windows_of(whole):
         held = hold_full(part, part.known.value * 4 // 5)
         if held is None:
             continue
@@ -66,9 +65,9 @@ def test_what_a_held_stretch_finds_is_no_longer(case: tuple[Problem, Schedule]) 
         assert again.value <= whole.schedule.value
 
 
-def test_some_random_stretches_are_held() -> None:
+def test_some_random_windows_are_held() -> None:
     wholes = [FixedOrderGraph(ImpliedOrder(problem), schedule) for problem, schedule in CASES[::3]]
-    parts = [part for whole in wholes for part in stretches(whole)]
+    parts = [part for whole in wholes for part in windows_of(whole)]
     held = [hold_full(part, part.known.value * 4 // 5) for part in parts]
     assert sum(each is not None for each in held) >= 20
 

@@ -9,14 +9,14 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat import constraints
-from ppsolve.solver.cpsat.levels import OrderLiterals, reachable_sets, shares_resource
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.memory import OrderLiterals, reachable_sets
 from ppsolve.solver.cpsat.model import CpsatModel
+from ppsolve.solver.cpsat.params import MODEL
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
-from tests.cpsat.models import model_of
+from tests.cpsat.models import change_model, model_of
 from tests.marks import first
 from tests.small import holding, op, small
 
@@ -59,9 +59,9 @@ def test_orders_and_cumulatives_have_the_same_optimum(
 ) -> None:
     problem = pipeline(seed, released_by_backward_weight=share)
     found = []
-    for most in (constraints.MAX_ORDERS, -1):
-        monkeypatch.setattr(constraints, "MAX_ORDERS", most)
-        monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    for most in (MODEL.order_literals, -1):
+        change_model(monkeypatch, order_literals=most)
+        change_model(monkeypatch, reservoir_events=-1)
         found.append(proved(problem))
         assert kinds(model_of(problem)) == (set() if most > 0 else {"cumulative"})
     assert found[0] == found[1]
@@ -70,9 +70,9 @@ def test_orders_and_cumulatives_have_the_same_optimum(
 def test_only_so_many_orders_become_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = small([holding(name, 2, 1, "r") for name in "abc"], capacity=2)
     assert len(model_of(problem).variables.orders) == 3
-    monkeypatch.setattr(constraints, "MAX_ORDERS", 3)
+    change_model(monkeypatch, order_literals=3)
     assert kinds(model_of(problem)) == set()
-    monkeypatch.setattr(constraints, "MAX_ORDERS", 2)
+    change_model(monkeypatch, order_literals=2)
     assert kinds(model_of(problem)) == {"reservoir"}
 
 
@@ -87,7 +87,7 @@ def test_where_levels_need_literals_all_open_pairs_have_one(
         *((0, 2), (1, 2), (0, 3), (1, 3), (2, 3)),
         (4, 5),
     }
-    monkeypatch.setattr(constraints, "MAX_COMPLETE", 5)
+    change_model(monkeypatch, complete_pairs=5)
     assert set(model_of(problem).variables.orders) == {(0, 2), (1, 2)}
 
 
@@ -96,8 +96,8 @@ def test_literals_of_all_open_pairs_keep_the_optimum(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, found, counts = pipeline(seed), [], []
-    for most in (constraints.MAX_COMPLETE, -1):
-        monkeypatch.setattr(constraints, "MAX_COMPLETE", most)
+    for most in (MODEL.complete_pairs, -1):
+        change_model(monkeypatch, complete_pairs=most)
         found.append(proved(problem))
         counts.append(len(model_of(problem).variables.orders))
     assert found[0] == found[1]
@@ -115,7 +115,8 @@ def test_pools_of_several_resources_are_left_to_holds() -> None:
 def test_ops_of_several_resources_share_the_common_one() -> None:
     ops = [holding("a", 2, 1, "r", "s"), holding("b", 2, 1, "s", "t")]
     problem = small(ops, capacity=1)
-    assert shares_resource(problem, ImpliedOrder(problem).pools[0].holds)
+    orders = OrderLiterals(model_of(problem).variables, ImpliedOrder(problem).full)
+    assert orders.shares_resource(ImpliedOrder(problem).pools[0].holds)
 
 
 def test_known_orders_are_no_literals() -> None:

@@ -13,8 +13,8 @@ from functools import cache
 import pytest
 from ortools.sat.python import cp_model
 
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.parameters import ModelTraits, configured
+from ppsolve.solver.cpsat.question import SearchLimits
 from tests.cpsat.random_models import Rules, broken_rule, build, random_rules, value_of
 
 BATCH = 20

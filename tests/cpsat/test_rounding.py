@@ -12,10 +12,9 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat import demands, exact
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.engine import Question
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import exact, memory
+from ppsolve.solver.cpsat.params import AmountParams
+from ppsolve.solver.cpsat.question import ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
 from tests.small import at, holding, op, small
@@ -24,7 +23,7 @@ from tests.small import at, holding, op, small
 @pytest.fixture(autouse=True)
 def coarse_amounts() -> Iterator[None]:
     """Leave 6 bits for amounts and never call a rounding exact."""
-    with patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False):
+    with patch.multiple(memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False):
         yield
 
 
@@ -84,7 +83,7 @@ def test_one_pool_of_rounded_amounts_is_enough_to_round() -> None:
         each["acquire"] = {**each["acquire"], "n": 1}
         each["release_at_end"] = {**each["release_at_end"], "n": 1}
     pools = [{"name": "m", "capacity": 1}, {"name": "n", "capacity": 9}]
-    with patch.object(demands, "_same_sets", lambda counts, *_: 1 in counts):
+    with patch.object(memory, "_same_sets", lambda counts, *_: 1 in counts):
         found = answer(small(ops, pools=pools))
     assert found.schedule is not None
     assert (found.bound, found.schedule.value) == (2, 4)

@@ -11,10 +11,10 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import ExactAnswer, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
+from tests.cpsat.models import change_model
 from tests.small import at, holding, op, small
 
 SEARCH = SearchLimits(seconds=20)
@@ -44,9 +44,9 @@ def optimum(problem: Problem, **options: Any) -> int | None:
 @pytest.fixture(params=["orders", "reservoirs", "cumulatives"])
 def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "cumulatives":
-        monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+        change_model(monkeypatch, reservoir_events=-1)
     if request.param != "orders":
-        monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
+        change_model(monkeypatch, order_literals=-1)
     return str(request.param)
 
 
@@ -145,7 +145,7 @@ class TestMemory:
 
 def test_levels_too_large_for_reservoirs_are_cumulatives(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
-    monkeypatch.setattr(constraints, "MAX_LEVEL", 2)
+    change_model(monkeypatch, reservoir_level=2)
     reservoir = constraints.Constraints._reservoir
 
     def told(self: constraints.Constraints, *given: Any) -> None:

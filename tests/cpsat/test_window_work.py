@@ -7,13 +7,13 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.redundant import window_work
-from ppsolve.solver.cpsat.redundant.window_work import add_window_work, holes_of
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.window_work import add_window_work, holes_of
 from ppsolve.solver.cpsat.windows import start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
+from tests.cpsat.models import change_model
 from tests.small import at, op, small
 
 
@@ -113,5 +113,5 @@ def test_hinted_windows_are_those_of_the_schedule() -> None:
 
 
 def test_too_many_choices_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_work, "MAX_LITERALS", 1)
+    change_model(monkeypatch, window_literals=1)
     assert work_alone(holed([2, 2], (3, 6)))

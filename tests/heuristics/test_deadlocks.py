@@ -9,10 +9,14 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
-from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
-from ppsolve.solver.heuristics.priorities import longest_tail, tails
+from ppsolve.solver.heuristics.list_scheduling import (
+    PriorityRule,
+    generate_parallel,
+    generate_serial,
+    longest_tail,
+    tails,
+)
 from ppsolve.solver.heuristics.rules import RuleBook
-from ppsolve.solver.heuristics.serial import generate_serial
 from tests.small import at, holding, op, small
 
 

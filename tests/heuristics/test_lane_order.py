@@ -7,14 +7,7 @@ import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
-from ppsolve.solver.heuristics.lane_order import (
-    Burst,
-    edges_before_burst,
-    lanes_of,
-    most_in_flight,
-    most_kept,
-    warm_up_limits,
-)
+from ppsolve.solver.heuristics.lane_order import Burst, Lanes
 from tests.small import holding, op, small
 
 
@@ -22,7 +15,7 @@ def test_excess_of_a_forward_does_not_end_its_lane() -> None:
     memory = {"capacity": 9, "activation": 1, "forward_peak": 2}
     shape = {"num_devices": 1, "num_microbatches": 2, "memory": memory}
     problem = lower_pipeline(PipelineInstance(**shape, times={"forward": 2, "backward": 3}))
-    (lane,) = lanes_of(problem)
+    (lane,) = Lanes(problem).each
     assert problem.op_names(lane.acquire) == ["F0.0", "F0.1"]
     assert problem.op_names(lane.first_release) == ["B0.0", "B0.1"]
     assert problem.op_names(lane.last_release) == ["B0.0", "B0.1"]
@@ -30,7 +23,7 @@ def test_excess_of_a_forward_does_not_end_its_lane() -> None:
 
 
 def test_ops_without_a_microbatch_have_no_lane() -> None:
-    assert lanes_of(small([holding("a", 1, 1, "r"), op("b", 1, "r")], capacity=1)) == []
+    assert Lanes(small([holding("a", 1, 1, "r"), op("b", 1, "r")], capacity=1)).each == []
 
 
 def test_a_warm_up_ends_when_the_first_backward_can_begin() -> None:
@@ -38,13 +31,13 @@ def test_a_warm_up_ends_when_the_first_backward_can_begin() -> None:
     shape = {"num_devices": 3, "num_microbatches": 6, "memory": memory, "p2p": {"latency": 1}}
     times = {"forward": 2, "backward_input": [2, 2, 4], "backward_weight": 1}
     problem = lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
-    lanes = lanes_of(problem)
+    lanes = Lanes(problem)
     # The first backward of the last stage begins 2 after its first forward; in front of it, two
     # transfers, the stage's own forward and a backward of 4 come on top: 2 + 1 + 2 + 4 + 1 = 10.
     # Then 2 + 1 + 10 + 2 + 1 = 16.
-    assert warm_up_limits(problem, lanes).tolist() == [16 // 2, 10 // 2, 1]
+    assert lanes.warm_up_limits().tolist() == [16 // 2, 10 // 2, 1]
     # Of 8, the weight gradients of 20 micro-batches hold 0.4 each.
-    assert most_kept(problem, lanes) == 20
+    assert lanes.most_kept == 20
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def _waits(limit: int, burst: Burst) -> list[str]:
     shape = {"num_devices": 1, "num_microbatches": 6, "memory": memory}
     times = {"forward": 1, "backward_input": 1, "backward_weight": 1}
     problem = lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
-    edges = edges_before_burst(lanes_of(problem), np.array([limit]), burst)
+    edges = Lanes(problem).edges_before_burst(np.array([limit]), burst)
     assert not edges[2].any()
     names = (problem.op_names(ops) for ops in edges[:2])
     return [" ".join(pair) for pair in zip(*names, strict=True)]
@@ -96,4 +89,4 @@ def test_the_lanes_of_a_pool_share_it() -> None:
     times = {"forward": 1, "backward_input": 1, "backward_weight": 1}
     problem = lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
     # A micro-batch takes 0.5 twice.
-    assert most_in_flight(problem, lanes_of(problem)) == 5
+    assert Lanes(problem).most_in_flight == 5

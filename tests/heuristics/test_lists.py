@@ -12,15 +12,16 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
-from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
-from ppsolve.solver.heuristics.priorities import (
+from ppsolve.solver.heuristics.list_scheduling import (
+    PriorityRule,
     backward_first,
     fillers,
+    generate_parallel,
+    generate_serial,
     longest_tail,
     most_work,
     tails,
 )
-from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.registry import all_heuristics, run_heuristic
 from ppsolve.solver.structure.implied import index_order

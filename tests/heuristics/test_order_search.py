@@ -11,7 +11,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import lower

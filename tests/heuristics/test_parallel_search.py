@@ -13,7 +13,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.parallel_search import (
     ParallelSearch,
     Turns,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.solver.heuristics.serial import TimeLine
+from ppsolve.solver.heuristics.list_scheduling import TimeLine
 from ppsolve.solver.kernels.serial_sgs import Usage, add_change, room_from
 
 MOMENTS = st.integers(0, 12)

@@ -16,8 +16,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
-from ppsolve.solver.heuristics.lane_order import MemoryShare, edges_within, lane_limits, lanes_of
-from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.lane_order import Lanes, MemoryShare
+from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
@@ -133,11 +133,13 @@ def test_a_burst_lets_memory_fill_with_the_last_forwards() -> None:
     rule, edges = book.rule(recipe)
     start = generate_parallel(problem, rule, index_order(problem), edges).start
     end = start + problem.duration
-    for lane, limit, few in zip(book.lanes, recipe.limits.tolist(), steady.tolist(), strict=True):
+    for lane, limit, few in zip(
+        book.lanes.each, recipe.limits.tolist(), steady.tolist(), strict=True
+    ):
         between = np.arange(limit, 16)
         assert (start[lane.acquire[between]] >= end[lane.first_release[between - few]]).all()
         assert (start[lane.first_release[1:16]] >= end[lane.last_release[:15]]).all()
-    inner = book.lanes[4]
+    inner = book.lanes.each[4]
     assert start[inner.acquire[23]] < end[inner.first_release[23 - steady[4]]]
 
 
@@ -184,18 +186,18 @@ def test_lanes_share_memory_by_lifetime() -> None:
     row = {"num_devices": 4, "num_microbatches": 8, "p2p_us": 0}
     row |= {"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1}
     problem = lower(pipeline(row, 4))
-    lanes = lanes_of(problem)
-    assert [lane.lifetime for lane in lanes] == [8, 6, 4, 2]
-    limits = lane_limits(problem, lanes, MemoryShare())
+    lanes = Lanes(problem)
+    assert [lane.lifetime for lane in lanes.each] == [8, 6, 4, 2]
+    limits = lanes.limits(MemoryShare())
     assert limits.tolist() == [4, 3, 2, 1]
-    before, after, lag = edges_within(lanes, limits, wait_for_last=False)
+    before, after, lag = lanes.edges_within(limits, wait_for_last=False)
     # Stage s holds 4 - s micro-batches, so that its forward 4 - s waits for backward 0.
     names = [(problem.op_name(b), problem.op_name(a)) for b, a in zip(before, after, strict=True)]
     assert [pair for pair in names if pair[0].endswith(".0")] == [
         (f"I{stage}.0", f"F{stage}.{4 - stage}") for stage in range(4)
     ]
     assert not lag.any()
-    last, _, _ = edges_within(lanes, limits, wait_for_last=True)
+    last, _, _ = lanes.edges_within(limits, wait_for_last=True)
     assert {problem.op_name(int(op))[0] for op in last} == {"W"}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
-from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import load_instance, lower

@@ -10,8 +10,7 @@ import pytest
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.priorities import longest_tail
-from ppsolve.solver.heuristics.serial import generate_serial
+from ppsolve.solver.heuristics.list_scheduling import generate_serial, longest_tail
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.longest_paths import (

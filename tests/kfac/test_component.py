@@ -14,8 +14,7 @@ from ppsolve.models.kfac.instance import KfacInstance, TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.result import RefreshResult
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import ExactAnswer, SearchLimits
 from ppsolve.solver.kfac import exact
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, completion_bound
 from ppsolve.solver.kfac.exact import Budget, ComponentSearch

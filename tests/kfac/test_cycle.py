@@ -15,8 +15,8 @@ from ppsolve.models.kfac.cycle import LoweredCycle, lower_cycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.list_rules import list_serial, list_tail
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.heuristics.generic import list_serial, list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
 from tests.bruteforce import brute_force

@@ -19,9 +19,9 @@ from ppsolve.models.kfac.cycle import lower_cycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.heuristics.generic import list_serial
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
-from ppsolve.solver.heuristics.list_rules import list_serial
 from ppsolve.solver.kfac.pattern import simulated_pattern
 from ppsolve.solver.kfac.pinned import NO_END, fill_bubbles, pinned_cycle, pinned_iteration
 from ppsolve.solver.kfac.placement import Refresh, plan_of_starts

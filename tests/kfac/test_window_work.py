@@ -13,7 +13,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.result import Status, StopReason
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.question import ExactAnswer
 from ppsolve.solver.kfac import exact
 from tests.kfac.bruteforce import Task
 from tests.kfac.test_exact import MARGINS, agree, optimum, recheck, shifted, timeline

@@ -10,7 +10,7 @@ import ppsolve
 from ppsolve.models.core.result import Bottleneck, Result
 from ppsolve.solver.bounds.one_machine import Reason, largest
 from ppsolve.solver.bounds.registry import BOUNDS, RULES
-from ppsolve.solver.cpsat.answer import FEW_DEVICES
+from ppsolve.solver.cpsat.question import FEW_DEVICES
 from ppsolve.solver.render.reports import report
 
 

@@ -11,12 +11,11 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import FEW_DEVICES
-from ppsolve.solver.cpsat.devices.search import FewDevices
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.few_devices import FewDevices
+from ppsolve.solver.cpsat.question import FEW_DEVICES, SearchLimits
 from ppsolve.solver.generate.flags import PerDevice
 from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.structure.implied import ImpliedOrder

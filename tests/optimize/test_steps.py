@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.run import steps
 from ppsolve.solver.run.options import Options

@@ -19,9 +19,9 @@ from ppsolve.models.graph import GraphInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.cpsat import demands
-from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat import memory
+from ppsolve.solver.cpsat.params import AmountParams
+from ppsolve.solver.cpsat.question import EXACT, FEW_DEVICES, SearchLimits
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import find_heuristic
@@ -276,7 +276,7 @@ def test_a_bound_that_rounded_memory_does_not_tell_is_refused() -> None:
     pools, resources = [{"name": "m", "capacity": 1}], [f"r{k}" for k in range(4)]
     instance = shop(ops=ops, precedences=[], pools=pools, resources=resources)
     with (
-        patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False),
+        patch.multiple(memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False),
         patch.object(ScheduleTask, "find_bounds", lambda task: None),
         pytest.raises(InputError, match="CP-SAT rounds memory down"),
     ):

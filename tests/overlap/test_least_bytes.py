@@ -11,8 +11,7 @@ import pytest
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import ExactAnswer, SearchLimits
 from ppsolve.solver.overlap import least_bytes as module
 from ppsolve.solver.overlap.least_bytes import LeastBytes, least_bytes
 from tests.overlap.bruteforce import Graph, program

@@ -7,7 +7,7 @@ from typing import Any
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.periodic.steady_state import Rows, first_rows, rows_of
 

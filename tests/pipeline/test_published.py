@@ -235,5 +235,6 @@ def test_registry_order_and_words() -> None:
         "1f1b", "gpipe", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
         "interleaved-zb", "zbv", "dualpipe-v", "chimera",
     ]  # fmt: skip
-    assert all_heuristics()["chimera"].requirements_text == "needs a pipeline, bidirectional pipes"
-    assert all_heuristics()["list-tail"].requirements_text == "applies to everything"
+    chimera = all_heuristics()["chimera"]
+    assert (chimera.made_for, chimera.needs) == ("a pipeline", ("bidirectional pipes",))
+    assert all_heuristics()["list-tail"].is_generic

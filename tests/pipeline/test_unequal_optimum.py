@@ -17,7 +17,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.question import SearchLimits
 from ppsolve.solver.optimize.registry import chosen_heuristics, run_heuristic
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder

@@ -18,8 +18,7 @@ from ppsolve.models.documents.base import did_you_mean, explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.optimize.kinds import kind_of, schedule_in
-from ppsolve.solver.optimize.owners import schedule_of
+from ppsolve.solver.optimize.kinds import kind_of, schedule_in, schedule_of
 from ppsolve.solver.render.drawings import bound_of, drawing_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
 from ppsolve.solver.render.page.idle import Idle, OpCauses, causes_of, idle_of

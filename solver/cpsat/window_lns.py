@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,51 +15,32 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import NEIGHBOURHOODS
-from ppsolve.solver.cpsat.engine import Question, solve
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
-from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
 from ppsolve.solver.cpsat.params import WindowParams
+from ppsolve.solver.cpsat.question import NEIGHBOURHOODS, Question, SearchLimits
+from ppsolve.solver.cpsat.search import solve
+from ppsolve.solver.cpsat.subproblem import FixedOrderGraph, Subproblem, hold_full
 from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 SLANTS = (0, 1, -1)
-"""Borders of windows: at one moment, or after a micro-batch as it goes from device to device, so
-that a window of few ops has all that holds it up."""
+"""Borders of windows: at one moment, or moving from device to device with a micro-batch."""
 
 
-@dataclass(frozen=True, eq=False)
-class _WindowQuestion:
-    """What to ask about a window.
-
-    Parameters
-    ----------
-    part : Subproblem
-        The window.
-    target : int
-        Makespan of its problem to reach, in ticks.
-    most : int
-        Value of the whole schedule then, at most, in ticks.
-    bound : int
-        A lower bound on that makespan, in ticks.
-    """
-
+class _WindowQuestion(NamedTuple):
     part: Subproblem
-    target: int
-    most: int
-    bound: int
+    target: int  # makespan of its problem to reach
+    most: int  # value of the whole schedule then, at most
+    bound: int  # a lower bound on that makespan
 
 
 def _bound(part: Subproblem, enough: int) -> int:
-    """Return a lower bound on the makespan of a part, not the best one where `enough` is proved."""
     return best_bound(lower_bounds(part.implied, enough=enough)).value
 
 
 @dataclass
 class Counts:
-    """What became of the windows of one pass or more."""
+    """Outcomes of windows of one pass or more."""
 
     bounded: int = 0
     refuted: int = 0
@@ -72,26 +54,16 @@ class WindowLNS:
 
     Bounds refute most windows in a millisecond, CP-SAT many others: so they grow until they are
     hard. Where a window can gain little, as some device is busy all the time, the paths from other
-    devices are shortened instead. What CP-SAT refuted is passed over until its order changes, or
+    devices are shortened instead. Refuted windows are passed over until their order changes, or
     nothing else gives anything.
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        A problem without an `obstacle`.
-    board : Board
-        A board of the problem with a schedule. The search goes on from better incumbents of others,
-        and ends where the bound is met.
-    limits : SearchLimits
-        Limits of the whole search.
-    params : WindowParams, optional
-        Sizes and budgets.
     """
 
-    implied: ImpliedOrder
+    implied: ImpliedOrder  # a problem without an `obstacle`
+    # A board of the problem with a schedule. The search goes on from better incumbents of others,
+    # and ends where the bound is met
     board: Board
-    limits: SearchLimits
-    params: WindowParams = WindowParams()
+    limits: SearchLimits  # limits of the whole search
+    params: WindowParams = WindowParams()  # sizes and budgets
     spent: float = 0.0
     is_interrupted: bool = False
     is_exhausted: bool = False
@@ -122,25 +94,13 @@ class WindowLNS:
         return met or used_up or ended or self._clock.is_over
 
     def run(self, clock: Clock | None = None) -> Schedule:
-        """Search until it is over, or a clock is; a later call goes on from there.
-
-        Parameters
-        ----------
-        clock : Clock, optional
-            The clock of this turn; that of the limits by default.
-
-        Returns
-        -------
-        Schedule
-            The best schedule.
-        """
+        """Search until it is over, or a clock is; a later call goes on from there."""
         self._clock = clock or self._clock
         while not self.is_over:
             self._step()
         return self.best
 
     def _step(self) -> None:
-        """Try the next window; after a pass that brought nothing make them longer."""
         if not self._places:
             self._begin_pass()
         first, slant = self._places.pop()
@@ -154,10 +114,6 @@ class WindowLNS:
             self._end_pass()
 
     def _begin_pass(self) -> None:
-        """Plan windows of one size that overlap, in random order, all over the schedule.
-
-        A pass that is cut short by the end of a turn goes on in the next one.
-        """
         self._before, self._counted = self.best.value, replace(self.counts)
         ops, step = self.implied.problem.num_ops, max(1, self._ops // self.params.overlap)
         for slant in SLANTS if self._whole.slope else SLANTS[:1]:
@@ -167,7 +123,6 @@ class WindowLNS:
         self._has_passed_over = False
 
     def _end_pass(self) -> None:
-        """Plan what follows a pass: longer windows once no window of a size gives anything."""
         is_better = self.best.value < self._before
         self._asks_again = not is_better and self._has_passed_over
         if not (is_better or self._asks_again):
@@ -180,16 +135,14 @@ class WindowLNS:
         return not self._asks_again and bool(self._refuted[ops[edge : len(ops) - edge]].all())
 
     def _try(self, first: int, last: int, slant: int) -> None:
-        """Look for a better order of one window."""
         self.spent += self.params.base_units
         aim = self._aim()
-        # Of 1,046 windows of V 16 x 48 at 1.375p this refutes 848, bounds of the part 51 more.
         if self._whole.refutes(first, last, slant, aim):
             self.counts.bounded += 1
             return
         part = self._whole.part(first, last, slant)
-        question = self._question(part, aim)
-        if question.bound > question.target:
+        asked, target, most, bound = self._question(part, aim)
+        if bound > target:
             self.counts.bounded += 1
             return
         units = self.limits.deterministic
@@ -203,23 +156,19 @@ class WindowLNS:
             dynamic_orders=True,
             is_short=True,
         )
-        asked = Question(question.bound, upper=question.target)
-        answer = solve(question.part.implied, asked, limits)
+        answer = solve(asked.implied, Question(bound, upper=target), limits)
         self.spent += answer.deterministic_time
         self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
         if answer.infeasible:
             self.counts.refuted += 1
             self._refuted[part.ops] = True
-        elif answer.schedule is None or not self._accept(
-            question.part.put_back(answer.schedule), question.most
-        ):
+        elif answer.schedule is None or not self._accept(asked.put_back(answer.schedule), most):
             self.counts.left_open += 1
         else:
             self.counts.better += 1
             self._refuted[part.ops] = False
 
     def _aim(self) -> Aim:
-        """Return the aim of windows of the present length."""
         known = self._whole.schedule.value + self._whole.shift
         gap = self.best.value - self.board.bound.value
         # The search is exhausted once no longest window has a better schedule, however little.
@@ -231,19 +180,18 @@ class WindowLNS:
         return Aim(known, least, known - int(params.held_gain * gap), step)
 
     def _question(self, part: Subproblem, aim: Aim) -> _WindowQuestion:
-        """Return the question about a window: a better schedule, or shorter paths for one."""
+        # A better schedule, or shorter paths for one.
+        better, value = aim.known - 1, self.best.value
         bound = _bound(part, aim.known - aim.least + 1)
         if aim.known - bound >= aim.least:
-            return _WindowQuestion(part, aim.known - 1, self.best.value - 1, bound)
+            return _WindowQuestion(part, better, value - 1, bound)
         held = hold_full(part, aim.goal)
         if held is None:
-            bound = _bound(part, aim.known)
-            return _WindowQuestion(part, aim.known - 1, self.best.value - 1, bound)
+            return _WindowQuestion(part, better, value - 1, _bound(part, aim.known))
         target = held.value - aim.step
-        return _WindowQuestion(held.part, target, self.best.value, _bound(held.part, target + 1))
+        return _WindowQuestion(held.part, target, value, _bound(held.part, target + 1))
 
     def _accept(self, found: Schedule, most: int) -> bool:
-        """Keep a schedule if it is valid and no longer than asked for."""
         # Amounts of memory without a small scale are rounded in the model.
         if found.value > most or check_schedule(found.problem, found):
             return False
@@ -251,7 +199,6 @@ class WindowLNS:
         return True
 
     def _take_incumbent(self) -> None:
-        """Go on from a better schedule of another search, with windows as long as now."""
         other = self.board.incumbent
         if other is not self._taken and other is not None:
             self._taken = other
@@ -268,7 +215,6 @@ class WindowLNS:
             self._taken = self.board.incumbent
 
     def _grow(self, before: Counts) -> None:
-        """Make windows longer, or the effort for each larger where most are left open."""
         refuted = self.counts.refuted - before.refuted
         left_open = self.counts.left_open - before.left_open
         if self._ops < self._most and left_open <= refuted:

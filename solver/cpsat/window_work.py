@@ -9,11 +9,8 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.cpsat.params import MODEL
 from ppsolve.solver.cpsat.variables import Variables
-
-MAX_LITERALS = 60_000
-"""Pairs of an op and a window up to which the rule is added. It is redundant: without it searches
-prove less where holes are nearly full."""
 
 
 def add_window_work(variables: Variables, hint: Schedule | None = None) -> None:
@@ -25,13 +22,12 @@ def add_window_work(variables: Variables, hint: Schedule | None = None) -> None:
     Parameters
     ----------
     variables : Variables
-        The model's variables.
     hint : Schedule, optional
         Schedule whose windows are hinted.
     """
     problem = variables.problem
     choices = _choices(variables)
-    if sum(len(windows) for windows in choices.values()) > MAX_LITERALS:
+    if sum(len(windows) for windows in choices.values()) > MODEL.window_literals:
         return
     literals = {op: _literals(variables, op, windows) for op, windows in choices.items()}
     if hint is not None:
@@ -43,7 +39,6 @@ def add_window_work(variables: Variables, hint: Schedule | None = None) -> None:
 
 
 def _choices(variables: Variables) -> dict[int, IntArray]:
-    """Return the windows of every op with windows and a duration > 0."""
     problem = variables.problem
     return {
         op: np.array(flat, dtype=np.int64).reshape(-1, 2)

@@ -15,12 +15,10 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.relaxations import start_heads
 from ppsolve.solver.bounds.spans import busy_ops
+from ppsolve.solver.cpsat.params import MODEL
+from ppsolve.solver.cpsat.subproblem import kept_fields
 from ppsolve.solver.heuristics.order_search import obstacle as order_obstacle
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-MAX_WAYS = 200_000
-"""Ways from left-out ops to kept ones up to which a part is made. Alike micro-batches need one or
-two for each op: 64 of them on 16 devices, 3,072 ops, have 6,000."""
 
 
 class TooManyWaysError(Exception):
@@ -28,22 +26,15 @@ class TooManyWaysError(Exception):
 
 
 class Ways(NamedTuple):
-    """Longest ways from the starts of kept ops, in ticks.
+    """Longest paths from the starts of kept ops, in ticks."""
 
-    Attributes
-    ----------
-    between : dict of (int, int) to int
-        To the starts of other kept ops, through left-out ones or none.
-    out : dict of int to int
-        To the end of whatever left-out op comes behind, or to its own end.
-    """
-
+    # to the starts of other kept ops, through left-out ones or none
     between: dict[tuple[int, int], int]
-    out: dict[int, int]
+    out: dict[int, int]  # to the end of all left-out ops behind, or to its own end
 
 
 def obstacle(problem: Problem) -> str | None:
-    """Return in words why no parts of few devices bound a problem, None where they do."""
+    """Return in words why few devices do not bound a problem, None where they do."""
     if problem.objective is not Objective.MAKESPAN:
         return "needs the makespan"
     if not problem.families:
@@ -52,13 +43,7 @@ def obstacle(problem: Problem) -> str | None:
 
 
 class Machines:
-    """A problem of which parts are taken that have some of its resources.
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        A problem of n ops that has no given starts, whose makespan is minimised.
-    """
+    """A problem without given starts, of which some resources become a problem of their own."""
 
     def __init__(self, implied: ImpliedOrder) -> None:
         self.implied, self.problem = implied, implied.problem
@@ -82,24 +67,14 @@ class Machines:
     def part(self, resources: Collection[int]) -> DevicePart:
         """Return the ops of some resources as a problem.
 
-        The way between two ops through left-out ones becomes a lag, that to the first and from the
-        last op one from the beginning and to the end. Pools of other resources are left out. So
-        every schedule of the whole is one of the part.
-
-        Parameters
-        ----------
-        resources : collection of int
-            Resources that hold one op at a time.
-
-        Returns
-        -------
-        DevicePart
-            Its problem has more ops than these: beginnings and the end.
+        The longest path between two ops through left-out ones becomes a lag, that to the first and
+        from the last op one from the beginning and to the end. Pools of other resources are left
+        out: every schedule of the whole is one of the part.
 
         Raises
         ------
         TooManyWaysError
-            There are more than `MAX_WAYS` ways from left-out ops.
+            There are more than `ModelParams.device_paths` paths from left-out ops.
         """
         kept = np.zeros(self.problem.num_ops, dtype=np.bool_)
         for resource in resources:
@@ -108,7 +83,6 @@ class Machines:
         return DevicePart(self, tuple(resources), ops, self._ways(kept))
 
     def _ways(self, kept: BoolArray) -> Ways:
-        """Return the longest ways from kept ops to others, and to the end of left-out ones."""
         exits: list[dict[int, int]] = [{} for _ in range(len(kept))]
         end = self.problem.duration.tolist()
         is_kept, edges, count = kept.tolist(), Ways({}, {}), 0
@@ -121,7 +95,7 @@ class Machines:
                 if not is_kept[other]:
                     end[op] = max(end[op], delay + end[other])
             count += len(own)
-            if count > MAX_WAYS:
+            if count > MODEL.device_paths:
                 raise TooManyWaysError
             if is_kept[op]:
                 edges.between.update({(op, target): way for target, way in own.items()})
@@ -129,22 +103,19 @@ class Machines:
         return edges
 
     def most_violated(self, part: DevicePart, found: Schedule) -> list[int]:
-        """Return the left-out resources, those first that have least room in a schedule of a part.
+        """Return the left-out resources, those with least room in a schedule of a part first.
 
-        Kept ops stay where they start, so others have heads and tails; the one-machine bound of
-        each resource says how long it takes at least.
+        Kept ops stay where they start; the one-machine bound of each other resource says how long
+        it takes at least.
 
         Parameters
         ----------
         part : DevicePart
-            A part.
         found : Schedule
-            A schedule of it.
 
         Returns
         -------
         list of int
-            Resource numbers.
         """
         problem, start = self.problem, found.start[: len(part.ops)]
         heads = np.zeros(problem.num_ops, dtype=np.int64)
@@ -163,63 +134,35 @@ class Machines:
 
 @dataclass(frozen=True, eq=False)
 class DevicePart:
-    """The ops of some resources as a problem, see `Machines.part`.
+    """The ops of some resources as a problem, see `Machines.part`."""
 
-    Parameters
-    ----------
-    machines : Machines
-        The whole.
-    resources : tuple of int
-        The resources that hold one op at a time.
-    ops : int64[k]
-        Their ops, going up; op i of `problem` is ``ops[i]``, behind them come beginnings and the
-        end.
-    ways : Ways
-        Ways between these ops.
-    """
-
-    machines: Machines
-    resources: tuple[int, ...]
+    machines: Machines  # the whole
+    resources: tuple[int, ...]  # the resources that hold one op at a time
+    # int64[k]: their ops, ascending: op i of `problem` is ``ops[i]``, behind them come beginnings
+    # and the end
     ops: IntArray
-    ways: Ways
+    ways: Ways  # longest paths between these ops
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem, k + b + 1 ops: b beginnings, each as long as the way to some of the ops."""
+        """The problem, k + b + 1 ops: b beginnings, each as long as the path to some ops."""
         whole, ops = self.machines.problem, self.ops
         edges, lengths = self._with_begins(self._between())
         beside = len(lengths) + 1
-        sizes = np.diff(whole.resource_ptr)[ops]
-        pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        seats = np.repeat(whole.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
-        none = np.full(beside, FREE)
         before, after, lag = edges
         return Problem(
-            name=whole.name,
-            scale=whole.scale,
-            objective=Objective.MAKESPAN,
+            **kept_fields(whole, ops, beside),
             duration=np.concatenate([whole.duration[ops], lengths, [0]]),
-            resource_names=whole.resource_names,
-            resource_ptr=np.append(pointer, np.full(beside, pointer[-1])),
-            resource_idx=whole.resource_idx[seats],
             before=before,
             after=after,
             lag=lag,
             release=np.zeros(len(ops) + beside, dtype=np.int64),
             pools=self._pools(),
             families=self._families(),
-            span_resources=whole.span_resources,
-            kinds=whole.kinds,
-            explicit_names={},
-            kind=np.append(whole.kind[ops], none),
-            stage=np.append(whole.stage[ops], none),
-            device=np.append(whole.device[ops], none),
-            microbatch=np.append(whole.microbatch[ops], none),
-            pinned=np.append(whole.pinned[ops], none),
         )
 
     def of(self, schedule: Schedule) -> Schedule:
-        """Return the starts that a schedule of the whole gives the part, as long as the whole."""
+        """Return the schedule of the part by a schedule of the whole, as long as the whole."""
         beside = self.problem.num_ops - len(self.ops)
         start = np.append(schedule.start[self.ops], np.zeros(beside, dtype=np.int64))
         start[-1] = schedule.makespan
@@ -227,20 +170,17 @@ class DevicePart:
 
     @cached_property
     def _number(self) -> IntArray:
-        """Number of each op of the whole in the part, `FREE` where it is left out, int64[n]."""
         number = np.full(self.machines.problem.num_ops, FREE, dtype=np.int64)
         number[self.ops] = np.arange(len(self.ops))
         return number
 
     def _between(self) -> Edges:
-        """Return the precedences between kept ops, by number in the part."""
         pairs = np.array(list(self.ways.between), dtype=np.int64).reshape(-1, 2)
         way = np.array(list(self.ways.between.values()), dtype=np.int64)
         lag = way - self.machines.problem.duration[pairs[:, 0]]
         return self._number[pairs[:, 0]], self._number[pairs[:, 1]], lag
 
     def _with_begins(self, edges: Edges) -> tuple[Edges, IntArray]:
-        """Return precedences with those of beginnings and the end, and the former's lengths."""
         before, after, lag = edges
         duration = self.machines.problem.duration[self.ops]
         count = len(self.ops)
@@ -259,7 +199,6 @@ class DevicePart:
         return whole, lengths
 
     def _families(self) -> tuple[IntArray, ...]:
-        """Return the kept columns of each family: the rows stay alike."""
         kept = [self._number[family] for family in self.machines.problem.families]
         return tuple(
             np.ascontiguousarray(family[:, (family != FREE).all(axis=0)])
@@ -268,7 +207,6 @@ class DevicePart:
         )
 
     def _pools(self) -> tuple[Pool, ...]:
-        """Return the pools whose ops are all kept."""
         number = self._number
         return tuple(
             replace(pool, acquire_op=number[pool.acquire_op], release_op=number[pool.release_op])

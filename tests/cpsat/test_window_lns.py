@@ -1,4 +1,4 @@
-"""Stretches of schedules as problems of their own, and the search that solves them in turn."""
+"""Windows of schedules as problems of their own, and the search that solves them in turn."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
-from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem, obstacle
-from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, WindowLNS
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.cpsat.subproblem import FixedOrderGraph, Subproblem, hold_full, obstacle
+from ppsolve.solver.cpsat.window_lns import SLANTS, WindowLNS
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
@@ -51,7 +50,7 @@ def searching(problem: Problem, known: Schedule, bound: int, limits: SearchLimit
     return WindowLNS(ImpliedOrder(problem), Board.beginning(known, bound), limits)
 
 
-def stretches(whole: FixedOrderGraph) -> list[Subproblem]:
+def windows_of(whole: FixedOrderGraph) -> list[Subproblem]:
     """Return the whole and its halves, by every slant."""
     count = whole.problem.num_ops
     places = [(0, count), (0, count // 2), (count // 2, count), (count // 4, 3 * count // 4)]
@@ -72,23 +71,23 @@ def test_there_are_cases_of_both_objectives() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_known_of_a_stretch_is_a_schedule_of_its_problem(
+def test_what_is_known_of_a_window_is_a_schedule_of_its_problem(
     case: tuple[Problem, Schedule],
 ) -> None:
     problem, schedule = case
     whole = FixedOrderGraph(ImpliedOrder(problem), schedule)
     assert whole.schedule.value <= schedule.value
     assert check_schedule(problem, whole.schedule) == []
-    for part in stretches(whole):
+    for part in windows_of(whole):
         assert check_schedule(part.problem, part.known) == []
         assert part.known.value == whole.schedule.value + whole.shift
         assert part.put_back(part.known).start.tolist() == whole.schedule.start.tolist()
 
 
 @pytest.mark.parametrize("case", CASES[::3])
-def test_a_better_stretch_is_a_better_whole(case: tuple[Problem, Schedule]) -> None:
+def test_a_better_window_is_a_better_whole(case: tuple[Problem, Schedule]) -> None:
     whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
-    for part in stretches(whole):
+    for part in windows_of(whole):
         best = best_of(part)
         again = part.put_back(best)
         assert check_schedule(case[0], again) == []
@@ -96,7 +95,7 @@ def test_a_better_stretch_is_a_better_whole(case: tuple[Problem, Schedule]) -> N
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_paths_and_loads_refute_the_bounds_of_the_stretch_refute(
+def test_what_paths_and_loads_refute_the_bounds_of_the_window_refute(
     case: tuple[Problem, Schedule],
 ) -> None:
     whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
@@ -115,8 +114,8 @@ def test_what_paths_and_loads_refute_the_bounds_of_the_stretch_refute(
                 assert best_bound(lower_bounds(held.part.implied)).value > held.value - aim.step
 
 
-def test_a_stretch_is_refuted_by_the_work_of_a_device() -> None:
-    # r: a b c without a gap; of the stretch {a, b} nothing shorter is left of it.
+def test_a_window_is_refuted_by_the_work_of_a_device() -> None:
+    # r: a b c without a gap; of the window {a, b} nothing shorter is left of it.
     problem = small([op(name, length, "r") for name, length in (("a", 2), ("b", 3), ("c", 1))])
     whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 2, 5))
     assert whole.refutes(0, 2, 0, Aim(6, 1, 6, 1))
@@ -149,7 +148,7 @@ def three_devices() -> FixedOrderGraph:
     return FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 3, 6, 1, 4, 7))
 
 
-def test_a_slanted_stretch_follows_a_micro_batch() -> None:
+def test_a_slanted_window_follows_a_micro_batch() -> None:
     whole = three_devices()
     # From start to start of an op and the next one on its way: one tick and two of lag.
     assert whole.slope == 3
@@ -191,7 +190,7 @@ def test_a_device_with_a_smaller_span_may_start_sooner() -> None:
 
 
 def test_ops_behind_keep_their_order_and_give_tails() -> None:
-    # r: a b, then s: c d in this order. Of the stretch {a, b} only b leads to the long d.
+    # r: a b, then s: c d in this order. Of the window {a, b} only b leads to the long d.
     problem = small(
         [op("a", 1, "r"), op("b", 2, "r"), op("c", 3, "s"), op("d", 4, "s")],
         [("a", "c"), ("b", "d")],
@@ -206,7 +205,7 @@ def test_ops_behind_keep_their_order_and_give_tails() -> None:
     assert best_of(part).value == 8
 
 
-def test_ops_before_a_stretch_leave_their_memory() -> None:
+def test_ops_before_a_window_leave_their_memory() -> None:
     # The first holds 2 of 3 for ever: the others, of 1 each, run one after the other.
     problem = small(
         [
@@ -222,7 +221,7 @@ def test_ops_before_a_stretch_leave_their_memory() -> None:
     assert part.problem.release.tolist() == [1, 1, 1]
 
 
-def test_memory_that_holds_all_of_a_stretch_is_left_out() -> None:
+def test_memory_that_holds_all_of_a_window_is_left_out() -> None:
     problem = small([holding(name, 2, 1, "r") for name in "abc"], capacity=1)
     whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 2, 4))
     assert [len(pool.acquire_op) for pool in whole.part(0, 2).problem.pools] == [2]
@@ -263,7 +262,7 @@ def test_what_nothing_refutes_beforehand_is_refuted_by_a_search() -> None:
     assert search.counts.refuted > 0
 
 
-def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
+def test_a_window_is_asked_for_a_schedule_below_the_best_one() -> None:
     problem = job_shop()
     search = searching(problem, in_any_order(problem), 55, LIMITS)
     whole = search._whole.part(0, problem.num_ops, 0)
@@ -273,7 +272,7 @@ def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
     assert question.target == search._whole.schedule.value + search._whole.shift - 1
 
 
-def test_it_ends_where_no_stretch_is_open() -> None:
+def test_it_ends_where_no_window_is_open() -> None:
     problem = small([op("a", 2, "r"), op("b", 3, "r")])
     search = searching(problem, at(problem, 0, 2), 0, SearchLimits(seconds=None))
     assert search.run().value == 5
@@ -281,7 +280,7 @@ def test_it_ends_where_no_stretch_is_open() -> None:
 
 
 def test_a_pass_goes_on_in_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Stretches of one op each, of which every turn tries one.
+    # Windows of one op each, of which every turn tries one.
     problem = small([op("a", 2, "r"), op("b", 3, "r")])
     search = searching(problem, at(problem, 0, 2), 0, SearchLimits(seconds=None))
     ended = []
@@ -309,7 +308,7 @@ def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
     search.run()
     assert search.is_exhausted
     assert any(passed_over)
-    # It ends after a pass that asks about every stretch.
+    # It ends after a pass that asks about every window.
     whole_pass = -(-problem.num_ops // (search._ops // search.params.overlap))
     assert not any(passed_over[-whole_pass:])
 

@@ -11,19 +11,18 @@ from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES, ExactAnswer
-from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
-from ppsolve.solver.cpsat.engine import Question, solve
-from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.device_part import DevicePart, Machines, TooManyWaysError
 from ppsolve.solver.cpsat.params import DeviceParams
-from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.cpsat.question import EXACT, FEW_DEVICES, ExactAnswer, Question, SearchLimits
+from ppsolve.solver.cpsat.search import solve
+from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 @dataclass
 class Open:
-    """A part with its best schedule, which no smaller part has."""
+    """A part with its best schedule, whose value no smaller part has."""
 
     part: DevicePart
     implied: ImpliedOrder
@@ -32,31 +31,19 @@ class Open:
 
 @dataclass
 class FewDevices:
-    """A search for the least makespan of parts of a problem, which is a bound on that of the whole.
+    """A search for the least makespan of parts of a problem, which bounds that of the whole.
 
-    A few devices often take as long as all: the others have room enough. The first device is the
-    one with the most work between head and tail. Each next one is among those that the best
-    schedule of the part before leaves least room, and makes the part longest. Questions are whether
-    a part has any schedule that is better than its best one, then halves. Before each device, and
-    whenever there is a better schedule, the whole is asked the same: often that is refuted at once,
-    and one that was found last in 0.3 s where parts went on for 15 (uneven 16 x 64).
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        A problem without an `obstacle`.
-    board : Board
-        A board of the problem with a schedule; the search ends where its bound meets it.
-    limits : SearchLimits
-        Limits of the whole search.
-    params : DeviceParams, optional
-        Budgets.
+    A few devices often take as long as all. The first device has the most work between head and
+    tail; each next one is among those with least room in the best schedule of the part before, and
+    makes the part longest. Questions ask whether a part has a schedule better than its best one,
+    then for halves of the gap. Before each device, and for each better schedule, the whole is asked
+    the same.
     """
 
-    implied: ImpliedOrder
-    board: Board
-    limits: SearchLimits
-    params: DeviceParams = DeviceParams()
+    implied: ImpliedOrder  # a problem without an `obstacle`
+    board: Board  # a board of the problem with a schedule; the search ends where its bound meets it
+    limits: SearchLimits  # limits of the whole search
+    params: DeviceParams = DeviceParams()  # budgets
     spent: float = 0.0
     is_interrupted: bool = False
     parts: list[Open] = field(default_factory=list)
@@ -105,7 +92,6 @@ class FewDevices:
         return self.lower
 
     def _ask_whole(self) -> None:
-        """Ask whether anything is better than the best schedule, if that was not asked before."""
         while not self.is_over and self._asked != (self.best.value, self._units):
             self._asked, target = (self.best.value, self._units), self.best.value - 1
             answer = self._solve(self.implied, target, self.params.quick * self._units, self.board)
@@ -113,7 +99,6 @@ class FewDevices:
             self.board.raise_bound(bound, EXACT)
 
     def _grow(self) -> bool:
-        """Make a part of one device more, as long as it is not the whole and there is time."""
         known = self.parts[-1] if self.parts else self._opened(())
         if len(known.part.resources) + 1 >= len(self._machines.resources):
             return False
@@ -125,7 +110,6 @@ class FewDevices:
         return True
 
     def _opened(self, resources: tuple[int, ...]) -> Open:
-        """Return the part of some resources with a short schedule of it."""
         part = self._machines.part(resources)
         implied = ImpliedOrder(part.problem)
         self.spent += self.params.base_units
@@ -139,7 +123,6 @@ class FewDevices:
         return Open(part, implied, order_search(known, self._clock, own, steps=steps))
 
     def _next(self, known: Open) -> Open:
-        """Return the part with one device more: of the first few of which one raises the bound."""
         most = self._machines.most_violated(known.part, known.best)
         if not known.part.resources:
             return self._longest([(most[0],)])
@@ -153,7 +136,6 @@ class FewDevices:
         return chosen[0]
 
     def _longest(self, tried: list[tuple[int, ...]]) -> Open:
-        """Return the part that is known to take longest, after a short question about each."""
         lower = self.lower
         parts = [self._opened(resources) for resources in tried]
         for part in sorted(parts, key=lambda part: -part.best.value):
@@ -169,7 +151,6 @@ class FewDevices:
         return part.best.value > self.lower
 
     def _close(self, part: Open) -> None:
-        """Ask whether a part has any better schedule, then halves of what is left open."""
         refused: int | None = None
         if self.best.value < part.best.value:
             part.best = part.part.of(self.best)
@@ -184,7 +165,6 @@ class FewDevices:
                 refused = target
 
     def _ask(self, part: Open, target: int, effort: float = 1.0) -> bool:
-        """Ask for a schedule of at most so many ticks; return whether there is an answer."""
         answer = self._solve(part.implied, target, effort * self._units)
         found = answer.schedule
         if found is not None and found.value < part.best.value:
@@ -195,7 +175,6 @@ class FewDevices:
     def _solve(
         self, implied: ImpliedOrder, target: int, units: float, board: Board | None = None
     ) -> ExactAnswer:
-        """Search for the best schedule of at most so many ticks, with limited effort."""
         most = self.limits.deterministic
         limits = replace(
             self.limits,

@@ -1,17 +1,18 @@
-"""A part of a schedule as a problem of its own: the order of everything else stays."""
+"""A window of a schedule as a problem of its own: the order of everything else stays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.bounds import work_by_resource
 from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
 from ppsolve.solver.kernels.window_bound import (
     NEVER,
@@ -30,7 +31,7 @@ from ppsolve.solver.structure.timing import time_orders
 
 
 def obstacle(problem: Problem) -> str | None:
-    """Return in words why no parts are taken of schedules of a problem, None where they are."""
+    """Return in words why no windows are taken of schedules of a problem, None where they are."""
     if problem.is_anchored or len(problem.points) or (problem.lag < 0).any():
         return "needs ops without given starts, no points, and lags of at least 0"
     if not orders_decide_memory(problem):
@@ -48,31 +49,23 @@ def _ends_on_devices(problem: Problem) -> bool:
 
 
 class FixedOrderGraph:
-    """A schedule with the order of its ops as a graph, of which parts are taken.
+    """A schedule with the order of its ops as a graph, of which windows are taken.
 
-    A span is the time from the start of a device to its end. When devices may start stays here, so
-    each op has one tail for all of them: the longest way to the end of a device, less that moment.
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        A problem of n ops without an `obstacle`.
-    schedule : Schedule
-        A feasible schedule in index order.
+    A device span runs from the start of a device to its end. When devices may start stays here, so
+    each op has one tail for all devices: the longest path to the end of a device, less that start.
 
     Attributes
     ----------
     schedule : Schedule
         The same orders, every op as early as they and the starts of devices allow.
     tail : int64[n]
-        Least time from an op's start to the end of the problem of any part, in ticks.
+        Least ticks from an op's start to the end of the problem of any window.
     shift : int
-        Value of any part's problem less that of the schedule, in ticks.
-    stocks : list of Stock
+        Value of any window's problem less that of the schedule, in ticks.
+    levels : list of PoolLevel
         The pools whose capacity precedences do not say exactly.
     slope : int
-        Most ticks that the border of a stretch may move from one device to the next, so that each
-        op stays behind those that it waits for.
+        Most ticks that a slanted border may move from one device to the next.
     """
 
     def __init__(self, implied: ImpliedOrder, schedule: Schedule) -> None:
@@ -93,23 +86,15 @@ class FixedOrderGraph:
         graph = Dag(problem.num_ops, self.before, self.after, self.delay)
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
-        self.stocks = [Stock.of(order.pool) for order in implied.pools if not order.is_exact]
+        self.levels = [PoolLevel.of(order.pool) for order in implied.pools if not order.is_exact]
         self._lines: dict[int, OpSequence] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
     def sequence(self, slant: int) -> IntArray:
-        """Return all ops in the order in which a slanted line passes their starts.
+        """Return all ops in the order in which a line passes their starts, int64[n].
 
-        Parameters
-        ----------
-        slant : int
-            1: the line reaches each device `slope` ticks after the one before; -1: so much sooner;
-            0: all devices at the same moment.
-
-        Returns
-        -------
-        int64[n]
-            Each op stands behind those that it waits for.
+        With a slant of 1 the line reaches each device `slope` ticks after the one before, with -1
+        so much sooner, with 0 all at once. Each op stands behind those that it waits for.
         """
         sequence: IntArray = self._line(slant).op
         return sequence
@@ -124,16 +109,14 @@ class FixedOrderGraph:
         return self._lines[slant]
 
     def refutes(self, first: int, last: int, slant: int, aim: Aim) -> bool:
-        """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
+        """Return true if longest paths and loads alone prove that a window cannot reach its aim.
 
         Parameters
         ----------
-        first, last : int
-            Places of the first op and behind the last one.
-        slant : int
-            Of the sequence: -1, 0 or 1.
+        first, last, slant
+            As for `part`.
         aim : Aim
-            What the stretch has to gain.
+            What the window has to gain.
 
         Returns
         -------
@@ -175,9 +158,8 @@ class FixedOrderGraph:
     def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
         """Return the ops between two places of a sequence of starts as a problem.
 
-        All ops before stay where they are, so they give each op of the part a release time. Those
-        behind keep their orders, so they give each one a tail; use of a pool at either end of the
-        part does not depend on what happens within.
+        Ops before stay where they are and give release times; those behind keep their orders and
+        give tails.
 
         Parameters
         ----------
@@ -196,11 +178,23 @@ class FixedOrderGraph:
         place[sequence[last:]] = 2
         ops = np.sort(sequence[first:last])
         head, tail, least = self._surroundings(place)
-        problem = _problem(self, ops, place, (head[ops], tail[ops], least))
+        number = np.full(self.problem.num_ops, FREE, dtype=np.int64)
+        number[ops] = np.arange(len(ops))
+        before, after, lag = _precedences(self, number, tail[ops])
+        pools = (level.within(number, place) for level in self.levels)
+        problem = Problem(
+            **kept_fields(self.problem, ops, 1),
+            duration=np.append(self.problem.duration[ops], 0),
+            before=before,
+            after=after,
+            lag=lag,
+            release=np.append(head[ops], least),
+            pools=tuple(pool for pool in pools if pool is not None),
+            families=(),
+        )
         return Subproblem(self, ops, place, problem, tail[ops])
 
     def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
-        """Return release times, tails behind the ends, and the longest path that stays outside."""
         problem, start = self.problem, self.schedule.start
         head, tail = problem.release.copy(), self._own_tail - problem.duration
         source, target = place[self.before], place[self.after]
@@ -225,27 +219,14 @@ class FixedOrderGraph:
 
 @dataclass(frozen=True, eq=False)
 class Subproblem:
-    """Some ops of a schedule as a problem, see `FixedOrderGraph.part`.
+    """Some ops of a schedule as a problem, see `FixedOrderGraph.part`."""
 
-    Parameters
-    ----------
-    whole : FixedOrderGraph
-        The schedule.
-    ops : int64[k]
-        The ops of the part; op i of `problem` is ``ops[i]``, op k is the end.
-    place : int64[n]
-        0 for ops before the part, 1 within, 2 behind.
-    problem : Problem
-        k + 1 ops.
-    tail : int64[k]
-        Ticks from the end of each op to the end of the problem, at least; `NEVER` where it does not
-        wait for the op.
-    """
-
-    whole: FixedOrderGraph
-    ops: IntArray
-    place: IntArray
-    problem: Problem
+    whole: FixedOrderGraph  # the schedule
+    ops: IntArray  # int64[k]: op i of `problem` is ``ops[i]``, op k is the end
+    place: IntArray  # int64[n]: 0 for ops before the window, 1 within, 2 behind
+    problem: Problem  # k + 1 ops
+    # int64[k]: least ticks from the end of each op to the end of the problem; `NEVER` where it does
+    # not wait for the op
     tail: IntArray
 
     @cached_property
@@ -255,24 +236,13 @@ class Subproblem:
 
     @property
     def known(self) -> Schedule:
-        """The schedule of the part that is known."""
+        """The known schedule of the window."""
         start = self.whole.schedule.start[self.ops]
         end = self.whole.schedule.value + self.whole.shift
         return Schedule(self.problem, np.append(start, end))
 
     def put_back(self, found: Schedule) -> Schedule:
-        """Return the whole schedule with the part in the order of another schedule.
-
-        Parameters
-        ----------
-        found : Schedule
-            A schedule of the part's problem.
-
-        Returns
-        -------
-        Schedule
-            Everything starts as early as the orders allow.
-        """
+        """Return the whole schedule, timed anew, with the window in the order of another one."""
         start = self.whole.schedule.start.copy()
         start[self.ops] = found.start[:-1]
         orders = [
@@ -283,10 +253,7 @@ class Subproblem:
 
 
 def _in_windows(schedule: Schedule, full: Dag) -> tuple[Schedule, IntArray]:
-    """Return a schedule of the same orders, and when the device of each op may start in it.
-
-    Devices that start sooner may let others end sooner: then their windows shrink too.
-    """
+    # Devices that start sooner may let others end sooner: then their windows shrink too.
     problem, orders = schedule.problem, schedule.resource_orders()
     while True:
         begun = _starts_of_devices(schedule, full)
@@ -297,13 +264,8 @@ def _in_windows(schedule: Schedule, full: Dag) -> tuple[Schedule, IntArray]:
 
 
 def _starts_of_devices(schedule: Schedule, full: Dag) -> IntArray:
-    """Return when the device of each op may start, int64[n] ticks, 0 for ops beside devices.
-
-    A device whose span is smaller than the largest may start sooner by half of the difference,
-    where precedences let it: so its first ops have room, and its last ones have the other half.
-    With starts as they are, V 16 x 48 at 1.375p stays at 0.43 % above the bound (12 s of CPU time);
-    from there it gets to 0.39 in 4 s. A quarter or seven eighths get about as far.
-    """
+    # A device whose span is smaller than the largest starts sooner by half of the difference, where
+    # precedences let it: its first ops get room, and its last ones the other half.
     problem = schedule.problem
     begun = np.zeros(problem.num_ops, dtype=np.int64)
     head = full.heads(begun)
@@ -317,10 +279,6 @@ def _starts_of_devices(schedule: Schedule, full: Dag) -> IntArray:
 
 
 def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntArray) -> int:
-    """Return the fewest ticks per device between the starts of ops where one waits for the other.
-
-    It is 0 where some op has no device, or none waits for one on another device.
-    """
     distance = np.abs(problem.device[after] - problem.device[before])
     away = distance > 0
     if not away.any() or (problem.device == FREE).any():
@@ -328,45 +286,40 @@ def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntAr
     return int((delay[away] // distance[away]).min())
 
 
-def _problem(
-    whole: FixedOrderGraph, ops: IntArray, place: IntArray, around: tuple[IntArray, IntArray, int]
-) -> Problem:
-    """Return the problem of a part."""
-    problem, (head, tail, least) = whole.problem, around
-    count = len(ops)
-    number = np.full(problem.num_ops, FREE, dtype=np.int64)
-    number[ops] = np.arange(count)
+def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
+    """Return the fields of the problem of some ops that precedences and memory do not change.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops without given starts.
+    ops : int64[k]
+        Ops of it.
+    more : int
+        Ops without resources that follow them.
+
+    Returns
+    -------
+    dict of str to object
+    """
     sizes = np.diff(problem.resource_ptr)[ops]
-    pointer = np.concatenate([[0], np.cumsum(sizes), [sizes.sum()]]).astype(np.int64)
-    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-2], sizes) + np.arange(pointer[-1])
-    before, after, lag = _precedences(whole, number, tail)
-    return Problem(
-        name=problem.name,
-        scale=problem.scale,
-        objective=Objective.MAKESPAN,
-        duration=np.append(problem.duration[ops], 0),
-        resource_names=problem.resource_names,
-        resource_ptr=pointer,
-        resource_idx=problem.resource_idx[seats],
-        before=before,
-        after=after,
-        lag=lag,
-        release=np.append(head, least),
-        pinned=np.full(count + 1, FREE, dtype=np.int64),
-        pools=_pools(whole, number, place),
-        families=(),
-        span_resources=problem.span_resources,
-        kinds=problem.kinds,
-        explicit_names={},
-        kind=np.append(problem.kind[ops], FREE),
-        stage=np.append(problem.stage[ops], FREE),
-        device=np.append(problem.device[ops], FREE),
-        microbatch=np.append(problem.microbatch[ops], FREE),
-    )
+    pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
+    none = np.full(more, FREE)
+    kept = ("name", "scale", "resource_names", "span_resources", "kinds")
+    labels = ("kind", "stage", "device", "microbatch")
+    return {
+        **{name: getattr(problem, name) for name in kept},
+        **{name: np.append(getattr(problem, name)[ops], none) for name in labels},
+        "objective": Objective.MAKESPAN,
+        "resource_ptr": np.append(pointer, np.full(more, pointer[-1])),
+        "resource_idx": problem.resource_idx[seats],
+        "pinned": np.full(len(ops) + more, FREE, dtype=np.int64),
+        "explicit_names": {},
+    }
 
 
 def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Edges:
-    """Return the precedences within a part, and those of the end."""
     full = whole.implied.full
     inside = (number[full.before] != FREE) & (number[full.after] != FREE)
     before, after = full.before[inside], full.after[inside]
@@ -379,33 +332,16 @@ def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Ed
     )
 
 
-def _pools(whole: FixedOrderGraph, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
-    """Return the pools of a part, those left out that say nothing beside its precedences."""
-    pools = (_pool(stock, number, place) for stock in whole.stocks)
-    return tuple(pool for pool in pools if pool is not None)
-
-
 @dataclass(frozen=True, eq=False)
-class Stock:
-    """A pool in whole numbers.
+class PoolLevel:
+    """A pool in whole numbers, all in units of 1 / `unit`."""
 
-    Parameters
-    ----------
-    pool : Pool
-        The pool.
-    whole : int64[a] or object[a]
-        Its amounts.
-    initial, limit : int
-        Initial use, and most that may be in use.
-    unit : int
-        All of them are in units of 1 / this.
-    """
-
-    pool: Pool
-    whole: IntArray
+    pool: Pool  # the pool
+    whole: IntArray  # int64[a] or object[a]: its amounts
+    # initial, limit: initial use, and most that may be in use
     initial: int
     limit: int
-    unit: int
+    unit: int  # parts of 1
 
     @classmethod
     def of(cls, pool: Pool) -> Self:
@@ -414,23 +350,99 @@ class Stock:
         whole, unit = whole_units((*pool.amounts, pool.initial, pool.limit), count)
         return cls(pool, whole[:-2], int(whole[-2]), int(whole[-1]), unit)
 
+    def within(self, number: IntArray, place: IntArray) -> Pool | None:
+        """Return the pool with what the ops before a window leave in use; None if all fits anyhow.
 
-def _pool(stock: Stock, number: IntArray, place: IntArray) -> Pool | None:
-    """Return a pool with what the ops before a part leave in use; None if its ops fit anyhow."""
-    pool, whole = stock.pool, stock.whole
-    taken, given = place[pool.acquire_op], place[pool.release_op]
-    acquires = pool.acquire_amount[taken == 1]
-    level = stock.initial + int(whole[pool.acquire_amount[taken == 0]].sum())
-    level -= int(whole[pool.release_amount[given == 0]].sum())
-    if level + int(whole[acquires].sum()) <= stock.limit:
+        Parameters
+        ----------
+        number, place : int64[n]
+            Number of each op in the window, and its place as of `Subproblem`.
+
+        Returns
+        -------
+        Pool or None
+        """
+        pool, whole = self.pool, self.whole
+        taken, given = place[pool.acquire_op], place[pool.release_op]
+        acquires = pool.acquire_amount[taken == 1]
+        level = self.initial + int(whole[pool.acquire_amount[taken == 0]].sum())
+        level -= int(whole[pool.release_amount[given == 0]].sum())
+        if level + int(whole[acquires].sum()) <= self.limit:
+            return None
+        return Pool(
+            pool.name,
+            pool.capacity,
+            Fraction(level, self.unit),
+            pool.amounts,
+            number[pool.acquire_op[taken == 1]],
+            acquires,
+            number[pool.release_op[given == 1]],
+            pool.release_amount[given == 1],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A window in which full devices have deadlines in place of a share in the objective."""
+
+    part: Subproblem  # its problem has a start window for each op of a full device
+    # makespan of the known schedule there, in ticks: the longest path from the other devices, plus
+    # a time that is the same for all paths
+    value: int
+
+
+def hold_full(part: Subproblem, goal: int) -> Held | None:
+    """Return a window's problem that asks for shorter paths from all devices that are not full.
+
+    A device is full if its work here leaves it no path as short as the goal: it may be left as late
+    as now, others have to be left sooner. Once each path is shortened in some window, the schedule
+    is.
+
+    Parameters
+    ----------
+    part : Subproblem
+        k ops.
+    goal : int
+        Ticks below which paths from other devices need not fall, less than the known value.
+
+    Returns
+    -------
+    Held or None
+        None where no device is full, or no path from another one exceeds the goal.
+    """
+    problem, count = part.problem, len(part.ops)
+    left = part.known.end[:count] + part.tail
+    most = _deadlines(part, left, goal)
+    full = most < -NEVER
+    value = int(left[~full].max(initial=NEVER))
+    if not full.any() or value <= goal:
         return None
-    return Pool(
-        pool.name,
-        pool.capacity,
-        Fraction(level, stock.unit),
-        pool.amounts,
-        number[pool.acquire_op[taken == 1]],
-        acquires,
-        number[pool.release_op[given == 1]],
-        pool.release_amount[given == 1],
+    latest = most - part.tail - problem.duration[:count]
+    has_deadline = full & (part.tail > NEVER // 2)
+    # Ends of full devices count for the makespan too: it must exceed them whatever they are.
+    beyond = max(0, int((most - part.tail)[has_deadline].max(initial=goal)) - goal)
+    kept = ~np.append(full, False)[problem.before] | (problem.after < count)
+    to_end = np.where(problem.after == count, beyond, 0)
+    release = problem.release.copy()
+    release[count] = goal + beyond
+    held = replace(
+        problem,
+        before=problem.before[kept],
+        after=problem.after[kept],
+        lag=(problem.lag + to_end)[kept],
+        release=release,
+        windows={
+            op: np.array([[0, latest[op]]], dtype=np.int64)
+            for op in np.flatnonzero(has_deadline).tolist()
+        },
     )
+    return Held(replace(part, problem=held), value + beyond)
+
+
+def _deadlines(part: Subproblem, left: IntArray, goal: int) -> IntArray:
+    most = np.full(len(left), -NEVER, dtype=np.int64)
+    for least, resource in work_by_resource(part.problem, part.implied.plain):
+        if least > goal:
+            own = part.problem.ops_by_resource[resource]
+            most[own] = np.minimum(most[own], left[own].max())
+    return most

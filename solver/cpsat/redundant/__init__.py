@@ -1,1 +1,0 @@
-"""Constraints that every schedule keeps anyhow, by which CP-SAT proves more."""
