@@ -38,9 +38,6 @@ A budget changes how soon an answer comes, and which one where the time runs out
 is true. A comment that says "the same" goes on from the row above it. `docs/making/budgets.py`
 writes this page from the fields of `SearchParams` (`solver/run/params.py`) and the comments behind
 them.
-
-Values given for `heuristics.sweep` and `heuristics.orders` do not reach these two searches yet:
-they use the defaults below.
 """
 
 

@@ -16,6 +16,7 @@ from ppsolve.solver.cpsat.params import DeviceParams
 from ppsolve.solver.cpsat.question import EXACT, FEW_DEVICES, ExactAnswer, Question, SearchLimits
 from ppsolve.solver.cpsat.search import solve
 from ppsolve.solver.heuristics.generic import list_tail
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -120,7 +121,7 @@ class FewDevices:
         with suppress(MemoryDeadlockError):
             known = min(known, list_tail(part.problem), key=lambda schedule: schedule.value)
         own = Board.beginning(known, self.lower)
-        return Open(part, implied, order_search(known, self._clock, own, steps=steps))
+        return Open(part, implied, order_search(known, Effort(self._clock, board=own), steps=steps))
 
     def _next(self, known: Open) -> Open:
         most = self._machines.most_violated(known.part, known.best)

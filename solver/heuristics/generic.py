@@ -91,16 +91,17 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
 
 def _swept(request: Request) -> Proposal:
     effort = request.effort
-    found = list_sweep(request.problem, effort.clock, effort.board, goes_on=effort.uses_all)
+    found = list_sweep(request.problem, effort)
     return Proposal(settled(found).normalised())
 
 
 def _ordered(request: Request) -> Proposal:
-    effort, reason = request.effort, obstacle(request.problem)
+    effort = request.effort
+    reason = obstacle(request.problem, effort.params.orders)
     if reason is not None:
         raise NotApplicableError(reason)
     known = effort.board.schedule or list_tail(request.problem).normalised()
-    return Proposal(order_search(known, effort.clock, effort.board, goes_on=effort.uses_all))
+    return Proposal(order_search(known, effort))
 
 
 GENERIC = (

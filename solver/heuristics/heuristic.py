@@ -12,6 +12,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.params import HeuristicParams
 
 EVERYTHING = "everything"
 """Heuristics that look at the problem alone are made for it."""
@@ -26,6 +27,7 @@ class Effort:
     clock: Clock = field(default_factory=Clock)  # once it is over, the best so far is returned
     uses_all: bool = False  # whether to go on until the clock is over
     board: Board = field(default_factory=Board)  # the run's board, or one of its own
+    params: HeuristicParams = HeuristicParams()  # budgets
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import flow_of
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.params import OrderSearchBudget
 from ppsolve.solver.kernels.annealing import exponential_quantiles
 from ppsolve.solver.kernels.compilation import expect
@@ -24,13 +24,25 @@ from ppsolve.solver.structure.timing import time_orders
 
 ORDERS = "order-search"
 
-BUDGET = OrderSearchBudget()
 
+def obstacle(problem: Problem, budget: OrderSearchBudget | None = None) -> str | None:
+    """Return in words why the orders of a problem are not searched, None where they are.
 
-def obstacle(problem: Problem) -> str | None:
-    """Return in words why the orders of a problem are not searched, None where they are."""
-    if problem.num_ops > BUDGET.most_ops:
-        return f"needs at most {BUDGET.most_ops} ops"
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    budget : OrderSearchBudget, optional
+        Says from how many ops on a step takes too long.
+
+    Returns
+    -------
+    str or None
+        What the problem lacks.
+    """
+    most_ops = (budget or OrderSearchBudget()).most_ops
+    if problem.num_ops > most_ops:
+        return f"needs at most {most_ops} ops"
     if problem.objective is not Objective.MAKESPAN:
         return "needs the makespan as its objective"
     if problem.is_anchored or len(problem.points):
@@ -45,13 +57,7 @@ def obstacle(problem: Problem) -> str | None:
 
 
 def order_search(
-    known: Schedule,
-    clock: Clock | None = None,
-    board: Board | None = None,
-    *,
-    goes_on: bool = True,
-    steps: int | None = None,
-    seed: int = 1,
+    known: Schedule, effort: Effort | None = None, *, steps: int | None = None, seed: int = 1
 ) -> Schedule:
     """Return the best schedule found by annealing over the orders of ops on their resources.
 
@@ -63,12 +69,9 @@ def order_search(
     ----------
     known : Schedule
         A feasible schedule to improve, of a problem without an `obstacle`.
-    clock : Clock, optional
-        Once it is over, the best schedule so far is returned.
-    board : Board, optional
-        Better schedules are proposed to it, and the search ends at its bound.
-    goes_on : bool
-        Use all the time of a limited clock, instead of ending once many steps have not helped.
+    effort : Effort, optional
+        Clock, board and budgets. Better schedules are proposed to the board, and the search ends at
+        its bound.
     steps : int, optional
         Number of steps. Without a limited clock the schedule is the same on every machine.
     seed : int
@@ -79,13 +82,14 @@ def order_search(
     Schedule
         No longer than `known`.
     """
-    board, clock = board or Board(), clock or Clock()
-    search, bound = _OrderSearch(known, seed, board), board.bound.value
-    ends_early = steps is None and not (goes_on and clock.is_limited)
+    effort = effort or Effort()
+    clock, budget = effort.clock, effort.params.orders
+    search, bound = _OrderSearch(known, seed, effort), effort.board.bound.value
+    ends_early = steps is None and not (effort.uses_all and clock.is_limited)
     most, looks, spent, gained = math.inf if steps is None else steps, 1, 0, 0
     ops = known.problem.num_ops
-    patience = min(BUDGET.patience, BUDGET.patience_per_op * ops, BUDGET.patience_times_ops // ops)
-    if ends_early and not clock.is_limited and ops > BUDGET.large_ops:
+    patience = min(budget.patience, budget.patience_per_op * ops, budget.patience_times_ops // ops)
+    if ends_early and not clock.is_limited and ops > budget.large_ops:
         most = patience
     while spent < most and not clock.is_over and search.best.makespan > bound:
         before = search.best
@@ -99,7 +103,8 @@ def order_search(
 
 
 class _OrderSearch:
-    def __init__(self, known: Schedule, seed: int, board: Board) -> None:
+    def __init__(self, known: Schedule, seed: int, effort: Effort) -> None:
+        board, self._budget = effort.board, effort.params.orders
         self._board, self.best, problem = board, known, known.problem
         traders = _traders(problem)
         edges = [] if len(traders[2]) else _index_order_kept_by(known)
@@ -114,21 +119,21 @@ class _OrderSearch:
 
     def anneal(self, clock: Clock, looks: int, left: float) -> int:
         """Go through one round of annealing from the best orders; return the number of steps."""
-        problem, done = self.best.problem, 0
-        size = max(1, min(BUDGET.steps, BUDGET.steps_times_ops // problem.num_ops))
+        problem, budget, done = self.best.problem, self._budget, 0
+        size = max(1, min(budget.steps, budget.steps_times_ops // problem.num_ops))
         self._order[:] = self._best
-        expect(10 * BUDGET.levels * looks * size)  # ops; compiled code is loaded for any search
-        for look in range(BUDGET.levels * looks):
+        expect(10 * budget.levels * looks * size)  # ops; compiled code is loaded for any search
+        for look in range(budget.levels * looks):
             steps = int(min(size, left - done))
             if steps == 0 or clock.is_over or self._known <= self._bound:
                 break
-            fall = (BUDGET.cold / BUDGET.hot) ** (look // looks / (BUDGET.levels - 1))
+            fall = (budget.cold / budget.hot) ** (look // looks / (budget.levels - 1))
             pace = OrderSearchParams(
                 steps,
-                round(self._mean * BUDGET.hot * fall),
-                BUDGET.reach,
-                BUDGET.passed,
-                BUDGET.trades,
+                round(self._mean * budget.hot * fall),
+                budget.reach,
+                budget.passed,
+                budget.trades,
                 self._known,
                 self._bound,
             )

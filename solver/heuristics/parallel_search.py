@@ -12,8 +12,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import order_search
-from ppsolve.solver.heuristics.params import TurnParams
+from ppsolve.solver.heuristics.params import HeuristicParams, TurnParams
 from ppsolve.solver.heuristics.sweep import Sweep
 from ppsolve.solver.interruptible import await_at_exit
 
@@ -79,7 +80,7 @@ class ParallelSearch:
         return clock.within(max(seconds, params.least_seconds))
 
 
-def order_turns(known: Schedule, board: Board) -> Turns:
+def order_turns(known: Schedule, board: Board, params: HeuristicParams) -> Turns:
     """Return the search over orders in turns, each with other random numbers.
 
     Parameters
@@ -97,12 +98,13 @@ def order_turns(known: Schedule, board: Board) -> Turns:
 
     def search(clock: Clock) -> None:
         best = min(known, board.schedule or known, key=lambda schedule: schedule.value)
-        order_search(best, clock, board, seed=next(seeds))
+        effort = Effort(clock, uses_all=True, board=board, params=params)
+        order_search(best, effort, seed=next(seeds))
 
     return search
 
 
-def sweep_turns(problem: Problem, board: Board) -> Turns:
+def sweep_turns(problem: Problem, board: Board, params: HeuristicParams) -> Turns:
     """Return the sweep in turns, each from where the last one ended.
 
     Parameters
@@ -118,7 +120,7 @@ def sweep_turns(problem: Problem, board: Board) -> Turns:
 
     def search(clock: Clock) -> None:
         nonlocal sweep
-        sweep = sweep or Sweep(problem, board, clock)
+        sweep = sweep or Sweep(problem, board, clock, params.sweep)
         sweep.take_turn(clock)
 
     return search

@@ -14,6 +14,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.params import RULES, SweepParams
@@ -54,12 +55,7 @@ class _Shaken:
 
 
 def list_sweep(
-    problem: Problem,
-    clock: Clock | None = None,
-    board: Board | None = None,
-    *,
-    goes_on: bool = True,
-    steps: int | None = None,
+    problem: Problem, effort: Effort | None = None, *, steps: int | None = None
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
@@ -71,13 +67,9 @@ def list_sweep(
     ----------
     problem : Problem
         n ops.
-    clock : Clock, optional
-        Once it is over, the best schedule so far is returned.
-    board : Board, optional
-        A board of the problem: its incumbent is improved on as well, better schedules are proposed,
-        and the search ends at its bound.
-    goes_on : bool
-        Use all the time of a limited clock, instead of ending once the effort is spent.
+    effort : Effort, optional
+        Clock, board and budgets. The board's incumbent is improved on as well, better schedules are
+        proposed, and the search ends at its bound.
     steps : int, optional
         Schedules that are tried once the effort is spent, and half as many rules before, instead of
         going on until the clock is over.
@@ -91,10 +83,11 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    sweep = Sweep(problem, board or Board(), clock or Clock())
+    effort = effort or Effort()
+    sweep = Sweep(problem, effort.board, effort.clock, effort.params.sweep)
     # Looks at the board come at moments that differ from run to run.
-    sweep.shares = sweep.clock.is_limited
-    return sweep.run(goes_on=goes_on, steps=steps)
+    sweep.shares = effort.clock.is_limited
+    return sweep.run(goes_on=effort.uses_all, steps=steps)
 
 
 class Sweep:

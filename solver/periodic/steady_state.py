@@ -256,7 +256,7 @@ def _solved(short: Problem, effort: Effort) -> Schedule:
     clock = effort.clock.share(PARAMS.short_share)
     bound = best_bound(lower_bounds(ImpliedOrder(short), clock.share(PARAMS.short_share)))
     board = Board.beginning(bound=bound.value)
-    return list_sweep(short, clock, board, goes_on=effort.uses_all)
+    return list_sweep(short, replace(effort, clock=clock, board=board))
 
 
 def _improved(schedule: Schedule, clock: Clock) -> Schedule:

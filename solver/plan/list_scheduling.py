@@ -27,7 +27,7 @@ from ppsolve.solver.board import Board, refuse_wrong
 from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.heuristic import Heuristic, Request
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
@@ -211,7 +211,7 @@ class QuickScheduler:
         first = None if known is None else Schedule(problem, known)
         try:
             board = Board.beginning(first, makespan_bound(arrays))
-            found = list_sweep(problem, clock, board, steps=steps)
+            found = list_sweep(problem, Effort(clock, board=board), steps=steps)
         except MemoryDeadlockError:
             return None
         refuse_wrong(found, SWEEP)

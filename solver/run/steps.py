@@ -169,7 +169,9 @@ def _heuristic_step(heuristic: Heuristic, of_all: Turn) -> Step:
         return of_all.clock.left / turn.clock.left
 
     def run(turn: Turn) -> None:
-        _run_heuristic(turn, heuristic, Effort(turn.clock, board=turn.board))
+        _run_heuristic(
+            turn, heuristic, Effort(turn.clock, board=turn.board, params=turn.params.heuristics)
+        )
 
     return Step(heuristic.name, always, share, run, runs_anyway=True)
 
@@ -201,7 +203,9 @@ def _search_share(turn: Turn) -> float:
 def _search_by(heuristic: Heuristic, turn: Turn) -> None:
     is_endless = turn.task.size >= turn.steps.endless_ops and not has_worker_for_windows(turn)
     _announce(turn, turn.steps.search_steps)
-    _run_heuristic(turn, heuristic, Effort(turn.clock, is_endless, turn.board))
+    _run_heuristic(
+        turn, heuristic, Effort(turn.clock, is_endless, turn.board, turn.params.heuristics)
+    )
 
 
 def solve_quickly(turn: Turn) -> StopReason | None:
@@ -291,12 +295,12 @@ def orders_meanwhile(turn: Turn) -> Turns:
     """Return the search over orders in turns."""
     known = turn.board.schedule
     assert known is not None
-    return order_turns(known, turn.board)
+    return order_turns(known, turn.board, turn.params.heuristics)
 
 
 def sweep_meanwhile(turn: Turn) -> Turns:
     """Return the sweep in turns."""
-    return sweep_turns(turn.task.problem, turn.board)
+    return sweep_turns(turn.task.problem, turn.board, turn.params.heuristics)
 
 
 def bound_by_few_devices(turn: Turn) -> StopReason | None:

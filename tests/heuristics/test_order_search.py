@@ -12,6 +12,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import list_tail
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import lower
@@ -62,7 +63,9 @@ def in_any_order(problem: Problem) -> Schedule:
 
 def test_the_optimum_of_a_classic_job_shop_is_found_from_one_op_at_a_time() -> None:
     problem = job_shop()
-    found = order_search(in_any_order(problem), None, Board.beginning(bound=55), steps=20_000)
+    found = order_search(
+        in_any_order(problem), Effort(board=Board.beginning(bound=55)), steps=20_000
+    )
     assert found.makespan == 55
     assert check_schedule(problem, found) == []
 
@@ -73,7 +76,7 @@ def test_unequal_microbatches_keep_memory_and_become_shorter() -> None:
     told: list[Schedule] = []
     board = Board.beginning(known)
     board.subscribe(lambda *_: told.append(board.schedule or known))
-    found = order_search(known, None, board, steps=5_000)
+    found = order_search(known, Effort(board=board), steps=5_000)
     assert all(check_schedule(problem, schedule) == [] for schedule in told)
     assert found.start.tolist() == told[-1].start.tolist()
     assert [one.makespan for one in told] == sorted({one.makespan for one in told}, reverse=True)
@@ -93,7 +96,9 @@ def test_compiled_or_not_the_same_schedule_is_found(monkeypatch: pytest.MonkeyPa
 def test_the_bound_ends_the_search_and_other_seeds_go_other_ways() -> None:
     problem = job_shop()
     known = in_any_order(problem)
-    assert order_search(known, None, Board.beginning(bound=known.makespan), steps=100) is known
+    assert (
+        order_search(known, Effort(board=Board.beginning(bound=known.makespan)), steps=100) is known
+    )
     ways = {tuple(order_search(known, steps=100, seed=seed).start.tolist()) for seed in (1, 2)}
     assert len(ways) == 2
 

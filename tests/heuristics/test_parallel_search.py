@@ -14,13 +14,14 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.generic import list_tail
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.parallel_search import (
     ParallelSearch,
     Turns,
     order_turns,
     sweep_turns,
 )
-from ppsolve.solver.heuristics.params import TurnParams
+from ppsolve.solver.heuristics.params import HeuristicParams, TurnParams
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
 
@@ -41,7 +42,9 @@ PROBLEM = lower(
 
 def test_it_proposes_its_best_schedule() -> None:
     best, board = list_sweep(PROBLEM), Board()
-    with ParallelSearch([sweep_turns(PROBLEM, board)], board, Clock(60.0)).at_work():
+    with ParallelSearch(
+        [sweep_turns(PROBLEM, board, HeuristicParams())], board, Clock(60.0)
+    ).at_work():
         while board.value is None or board.value > best.value:
             time.sleep(0.01)
     assert board.incumbent is not None
@@ -104,7 +107,7 @@ def test_what_fails_on_the_other_thread_is_raised() -> None:
 def test_a_search_over_orders_goes_on_from_the_best_schedule() -> None:
     worse, best = list_tail(PROBLEM).normalised(), list_sweep(PROBLEM)
     board = Board.beginning(worse, best.value)
-    search = order_turns(worse, board)
+    search = order_turns(worse, board, HeuristicParams())
     search(Clock(60.0))
     assert board.value is not None
     assert board.value < worse.value
@@ -117,7 +120,7 @@ def test_a_sweep_takes_a_better_schedule() -> None:
     best = list_sweep(PROBLEM)
     board = Board.beginning(Schedule(PROBLEM, best.start * 2), best.value)
     clock = Clock(60.0)
-    assert list_sweep(PROBLEM, clock, board).value == best.value
+    assert list_sweep(PROBLEM, Effort(clock, uses_all=True, board=board)).value == best.value
     assert not clock.is_over
 
 

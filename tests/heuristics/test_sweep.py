@@ -15,6 +15,7 @@ from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.lane_order import Lanes, MemoryShare
 from ppsolve.solver.heuristics.list_scheduling import generate_parallel
@@ -232,10 +233,13 @@ def test_justification_moves_work_into_gaps() -> None:
 @pytest.mark.parametrize("questions", [0, 1, 5, 9])
 def test_the_sweep_returns_its_best_when_its_clock_is_over(questions: int) -> None:
     problem = lower(tiny_instance(3))
-    stopped = list_sweep(problem, CountingClock(questions))
+    stopped = list_sweep(problem, Effort(CountingClock(questions), uses_all=True))
     assert check_schedule(problem, stopped.normalised()) == []
     assert stopped.value >= list_sweep(problem).value
-    assert list_sweep(problem, CountingClock(10_000)).value == list_sweep(problem).value
+    assert (
+        list_sweep(problem, Effort(CountingClock(10_000), uses_all=True)).value
+        == list_sweep(problem).value
+    )
 
 
 def test_limits_that_precedences_contradict_are_passed_over() -> None:

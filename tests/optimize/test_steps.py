@@ -144,3 +144,13 @@ def test_a_table_is_changed_by_name() -> None:
     assert [each.name for each in inserted(STEPS, "bounds", row)][:2] == ["first", "bounds"]
     assert replaced(STEPS, "bounds", row)[0] is row
     assert len(replaced(STEPS, "bounds")) == len(STEPS) - 1
+
+
+def test_budgets_reach_the_searches() -> None:
+    params = SearchParams().varied({"heuristics.orders.most_ops": 0})
+    found = ppsolve.optimize(
+        INSTANCE, time_limit=0, heuristics=["list-tail", "order-search"], params=params
+    )
+    entry = found.heuristics[-1]
+    assert (entry.name, entry.status) == ("order-search", "not_applicable")
+    assert entry.reason == "needs at most 0 ops"
