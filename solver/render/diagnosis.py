@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
+from ppsolve.solver.render.tables import Field, FittingTable, TableColumn, indented, table_of
 from ppsolve.solver.render.terminal_chart import BLOCKS, DIGITS
 from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 
@@ -85,7 +85,7 @@ def diagnosis_report(found: Diagnosis) -> RenderableType:
         _steps(found),
         Text(),
         Text("What would help, mean step", "bold"),
-        _helps(found.helps),
+        indented(table_of(found.helps, *_HELP_FIELDS)),
         Text(),
         Text("Idle time of a device, mean of the slowest replicas", "bold"),
         _bubble(found),
@@ -112,51 +112,57 @@ def _sentence(found: Diagnosis) -> Text:
     return Text(text, "bold")
 
 
-def _steps(found: Diagnosis) -> RenderableType:
-    table = FittingTable(
-        TableColumn("step (s)", is_text=True),
-        TableColumn("recorded", expendable=2),
-        TableColumn("replayed"),
-        TableColumn("ordered"),
-        TableColumn("bound", expendable=1),
-        TableColumn("exchanged", expendable=3),
-        TableColumn("bound of\nexchange", expendable=4),
-    )
-    for step in found.steps if len(found.steps) <= LAYOUT.most_steps else ():
-        table.add_row(str(step.step), *(_seconds(getattr(step, name)) for name in FIGURES))
-    table.add_row("mean", *(_seconds(found.mean(name)) for name in FIGURES), style="bold")
-    return indented(table)
-
-
-def _helps(helps: Sequence[Help]) -> RenderableType:
-    table = FittingTable(
-        TableColumn("change", is_text=True),
-        TableColumn("s"),
-        TableColumn("bound", expendable=2),
-        TableColumn("saves"),
-        TableColumn("steps", expendable=3),
-        TableColumn("assumed", is_text=True, wraps=True, expendable=1),
-    )
-    for one in helps:
-        count = str(len(one.steps)) if one.steps else ABSENT
-        text = one.assumes if one.steps else f"not computed: {one.assumes}"
-        cells = _seconds(one.value), _seconds(one.bound), percent(one.saved), count, text
-        table.add_row(one.change, *cells)
-    return indented(table)
-
-
-def _bubble(found: Diagnosis) -> RenderableType:
-    table = FittingTable(
-        TableColumn("part", is_text=True), TableColumn("s"), TableColumn("of the span")
-    )
-    span = found.mean("recorded")
-    whole = sum(found.bubble.values())
-    for name, part in (*found.bubble.items(), ("in all", whole)):
-        table.add_row(name, _seconds(part), percent(part / span))
-    return indented(table)
-
-
 def _seconds(nanoseconds: float | None) -> str:
     return (
         ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, 5)
     )  # replays agree to 1 %
+
+
+# How soon each column of `FIGURES` is left out.
+_STEP_FIELDS = (
+    ("recorded", 2),
+    ("replayed", 0),
+    ("ordered", 0),
+    ("bound", 1),
+    ("exchanged", 3),
+    ("bound of\nexchange", 4),
+)
+
+
+def _steps(found: Diagnosis) -> RenderableType:
+    shown = found.steps if len(found.steps) <= LAYOUT.most_steps else ()
+    columns = (
+        TableColumn(
+            head,
+            [*(_seconds(getattr(step, name)) for step in shown), _seconds(found.mean(name))],
+            expendable=place,
+        )
+        for (head, place), name in zip(_STEP_FIELDS, FIGURES, strict=True)
+    )
+    names = TableColumn("step (s)", [*(str(step.step) for step in shown), "mean"], is_text=True)
+    return indented(FittingTable(names, *columns, styles=[*[""] * len(shown), "bold"]))
+
+
+_HELP_FIELDS: tuple[Field[Help], ...] = (
+    Field("change", lambda one: one.change),
+    Field("s", lambda one: one.value, 0, _seconds),
+    Field("bound", lambda one: one.bound, 2, _seconds),
+    Field("saves", lambda one: one.saved, 0, percent),
+    Field("steps", lambda one: len(one.steps) or None, 3, str),
+    Field(
+        "assumed",
+        lambda one: one.assumes if one.steps else f"not computed: {one.assumes}",
+        1,
+        wraps=True,
+    ),
+)
+
+
+def _bubble(found: Diagnosis) -> RenderableType:
+    span, whole = found.mean("recorded"), sum(found.bubble.values())
+    part: tuple[Field[tuple[str, float]], ...] = (
+        Field("part", lambda one: one[0]),
+        Field("s", lambda one: one[1], 0, _seconds),
+        Field("of the span", lambda one: one[1] / span, 0, percent),
+    )
+    return indented(table_of([*found.bubble.items(), ("in all", whole)], *part))

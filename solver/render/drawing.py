@@ -21,7 +21,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.render.chart import AmountCurve, pool_curves
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
-from ppsolve.solver.render.tables import TableColumn, facts, indented, table
+from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     bubble_name,
@@ -272,11 +272,12 @@ def heuristic_table(
     -------
     RenderableType
     """
-    found = table(
+    found = FittingTable(
         TableColumn("heuristic", [entry.name for entry in entries], is_text=True),
         TableColumn(spaced(result.objective), figures(*(e.value for e in entries))),
         *columns,
         styles=[ENTRY_STYLE[entry.status] for entry in entries],
+        caption="Heuristics",
     )
     return indented(found)
 
@@ -369,7 +370,7 @@ def described(
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]
     hint = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
-    return Group(title, facts(rows), *below, hint)
+    return Group(title, FactList(rows), *below, hint)
 
 
 def sizes(problem: Problem) -> Facts:

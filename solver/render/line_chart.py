@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
@@ -143,22 +143,23 @@ class LineChart:
         inner = [power for power in powers if first <= power <= last]
         return inner if len(inner) > 1 else [first, last]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the title and a table: a row for each named or marked place, a column a series."""
+    def __rich__(self) -> RenderableType:
+        """Return the title and a table: a row for each named or marked place, a column a series."""
         few = self.marks if len(self.marks) <= LAYOUT.most_ticks else []
+        places = sorted({*self.x_ticks(), *few})
         table = FittingTable(
-            TableColumn(self.x_name),
+            TableColumn(self.x_name, [figure(x) for x in places]),
             *(
-                TableColumn(series.name.replace(" on ", "\non "), expendable=place)
-                for place, series in enumerate(self.series)
+                TableColumn(
+                    series.name.replace(" on ", "\non "),
+                    [series.cell(x) for x in places],
+                    expendable=number,
+                )
+                for number, series in enumerate(self.series)
             ),
         )
-        for x in sorted({*self.x_ticks(), *few}):
-            table.add_row(figure(x), *(series.cell(x) for series in self.series))
-        yield Text(self.title, "bold")
-        yield table
-        if self.legend:
-            yield Text(self.legend, "dim", overflow="fold")
+        legend = [Text(self.legend, "dim", overflow="fold")] if self.legend else []
+        return Group(Text(self.title, "bold"), table, *legend)
 
     @property
     def legend(self) -> str:

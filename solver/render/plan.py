@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -15,7 +15,7 @@ from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule
 from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent, seconds
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.progress import PER_SECOND
-from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
+from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
 # What decided: as it is called in the table, and in words.
@@ -53,7 +53,7 @@ def plan_line(plan: Plan) -> Text:
     return line
 
 
-def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> RenderableType:
+def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> Group:
     """Return a plan: the winner, its figures, what became of the others, and a chart.
 
     Parameters
@@ -68,7 +68,7 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     -------
     RenderableType
     """
-    parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
+    parts: list[RenderableType] = [_title(plan), FactList(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
     shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
     if shown:
@@ -76,7 +76,7 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     else:
         parts.append(Text())
     if verbose:
-        parts += [Text(), facts((f"rank {row.rank}", row.reason) for row in shown)]
+        parts += [Text(), FactList((f"rank {row.rank}", row.reason) for row in shown)]
     else:
         parts += [indented(Text(line, "dim")) for line in _left_out(plan, fitting[len(shown) :])]
     chart = plan_chart(plan)
@@ -210,20 +210,21 @@ def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
     shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
     features = [feature for feature in _FEATURES if feature not in shared]
     table = FittingTable(
-        TableColumn("rank", expendable=0 if verbose else 3),
-        *(feature.column for feature in features),
-        TableColumn("goodput\nreached"),
-        TableColumn("goodput\nat most", expendable=1),
-        TableColumn("lost by", is_text=True, expendable=2),
+        TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 3),
+        *(replace(f.column, cells=[f.cell(c) for c in chosen]) for f in features),
+        TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
+        TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=1),
+        TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=2),
+        styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
+        caption="Configurations",
     )
-    for row in rows:
-        cells = (feature.cell(row.configuration) for feature in features)
-        lost_by = row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
-        style = "bold green" if row.verdict is Verdict.WINNER else ""
-        table.add_row(str(row.rank), *cells, *_goodputs(row.goodput), lost_by, style=style)
     once = ((feature.said_once, feature.cell(chosen[0])) for feature in shared)
     said = ", ".join(text.format(cell) for text, cell in once if cell != ABSENT)
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
+
+
+def _lost_by(row: PlanRow) -> str:
+    return row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
 
 
 @dataclass(frozen=True)

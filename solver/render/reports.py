@@ -19,7 +19,7 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, at_most, figure, figures, percent, seconds
-from ppsolve.solver.render.tables import TableColumn, facts, table
+from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     STATUS_STYLE,
@@ -51,9 +51,7 @@ def summary_line(result: Result) -> Text:
     return line
 
 
-def report(
-    result: Result, *, verbose: bool = False, instance: Instance | None = None
-) -> RenderableType:
+def report(result: Result, *, verbose: bool = False, instance: Instance | None = None) -> Group:
     """Return a result: the best schedule, the bound, and every heuristic beside them.
 
     Parameters
@@ -72,7 +70,7 @@ def report(
     _append_count(title, result.value, unit_of(result), result.time_unit)
     known = [*drawing.facts(result, instance), *bottleneck(result)]
     rows = [*known, *ending(result, verbose=verbose)]
-    parts = [title, facts(rows), *_apart(drawing.parts(result, result.time_unit))]
+    parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
         parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
@@ -173,7 +171,7 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     _append_count(title, entry.value, entry.value_unit or unit, unit)
     note = rounding_note(entry.tick_error, unit)
     rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
-    return Group(title, facts(rows), *_apart(drawing.parts(entry, unit)))
+    return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
 
 
 def _headed(name: str, status: str, style: str) -> Text:
@@ -231,7 +229,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         bounds.append(bound)
     entries = [best_entry(result) for result in results]
     names = [entry.name if entry else ABSENT for entry in entries]
-    return table(
+    return FittingTable(
         TableColumn("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
         TableColumn("status", [r.status.value for r in results], is_text=True, expendable=1),
         TableColumn("best", best),
@@ -312,7 +310,7 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
         for pairs in shown.values()
     ]
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
-    return table(
+    return FittingTable(
         TableColumn("heuristic", list(shown), is_text=True),
         *(
             TableColumn(

@@ -18,7 +18,7 @@ from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND
 from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.render.colours import COLLECTIVES
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.render.tables import TableColumn, facts, indented, table
+from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import bubble_name
 
 Window = tuple[float, float | None]
@@ -89,7 +89,7 @@ class ScheduleReport:
         """Return all of it, one below the other."""
         notes = (Text(f" {note}", "dim", overflow="fold") for note in self.notes)
         title = Text(self.title, "bold", overflow="fold")
-        return Group(title, self.chart, *notes, Text(), facts(self.facts), Text(), self.table)
+        return Group(title, self.chart, *notes, Text(), FactList(self.facts), Text(), self.table)
 
 
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
@@ -180,7 +180,7 @@ def busy_table(
     RenderableType
         The table, indented; times in the unit of the rows.
     """
-    found = table(
+    found = FittingTable(
         TableColumn(head, [row.name for row in rows], is_text=True),
         TableColumn("busy", [figure(row.busy) for row in rows]),
         TableColumn("idle", [figure(makespan - row.busy) for row in rows]),

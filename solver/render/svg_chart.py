@@ -20,7 +20,7 @@ from ppsolve.solver.render.chart import (
 )
 from ppsolve.solver.render.colours import GREY, darker, ink_on, look_of
 from ppsolve.solver.render.figures import figure, shorten
-from ppsolve.solver.render.page.tables import text
+from ppsolve.solver.render.html import text
 from ppsolve.solver.render.plot.sheet import in_lines
 from ppsolve.solver.render.terminal_chart import round_times
 

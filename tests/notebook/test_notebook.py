@@ -67,7 +67,7 @@ class TestHtml:
         shown = result._repr_html_()
         assert {"svg", "table", "path", "details"} <= Tags(shown).names
         assert "script" not in Tags(shown).names
-        assert "makespan" in shown and "proved" not in shown
+        assert "makespan" in shown and "proved twice" not in shown
 
     def test_names_are_escaped(self, result):
         shown = result._repr_html_()

@@ -22,7 +22,7 @@ from ppsolve.solver.render.chart import Bar, Chart, Row, chart_rows, columns, ha
 from ppsolve.solver.render.figures import figure, percent, ratio, seconds, shorten
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
 from ppsolve.solver.render.reports import best_entry, comparison, entry_line, report, summary_line
-from ppsolve.solver.render.tables import TableColumn, table
+from ppsolve.solver.render.tables import FittingTable, TableColumn
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 from tests.render.shorthands import describe_problem, view_of_any, view_of_document
@@ -423,7 +423,7 @@ class TestTables:
             TableColumn("gone"),
             TableColumn("n", ["1", "2"]),
         )
-        lines = drawn(table(*columns)).split("\n")
+        lines = drawn(FittingTable(*columns)).split("\n")
         assert [line.split() for line in (lines[0], *lines[2:4])] == [
             ["name", "n"], ["a", "1"], ["b", "2"],
         ]  # fmt: skip

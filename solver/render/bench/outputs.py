@@ -17,16 +17,11 @@ from ppsolve.solver.bench.report.rows import BoundRow, MethodRow, Spread
 from ppsolve.solver.render.bench.sections import (
     FOOTER,
     Section,
-    SortableTable,
     headline,
     origin,
     sections,
 )
-from ppsolve.solver.render.tables import TableColumn, table
-
-# Columns of texts without a known length go on below instead of widening the table.
-_WRAPPED = {"reason", "remark", "contradiction", "processor", "worst on", "instance"}
-_WRAPPED |= {"before", "after"}
+from ppsolve.solver.render.tables import FittingTable
 
 
 def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
@@ -64,22 +59,7 @@ def _section(section: Section) -> Iterator[RenderableType]:
     yield Text(section.title, "bold red" if section.is_alarm else "bold")
     yield from (Text(note) for note in section.notes)
     if section.sheet is not None:
-        yield _table(section.sheet)
-
-
-def _table(sheet: SortableTable) -> RenderableType:
-    return table(
-        *(
-            TableColumn(
-                heading.name.replace(", ", ",\n").replace("mean ", "mean\n"),
-                [row[place].text for row in sheet.rows],
-                is_text=heading.is_text,
-                wraps=heading.name in _WRAPPED,
-                expendable=heading.expendable,
-            )
-            for place, heading in enumerate(sheet.fields)
-        )
-    )
+        yield section.sheet
 
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
@@ -120,11 +100,10 @@ def _markdown_section(section: Section) -> Iterator[str]:
         yield from _markdown_table(section.sheet)
 
 
-def _markdown_table(sheet: SortableTable) -> Iterator[str]:
-    yield _markdown_row(heading.name for heading in sheet.fields)
-    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.fields)} |"
-    for row in sheet.rows:
-        yield _markdown_row(cell.text for cell in row)
+def _markdown_table(sheet: FittingTable) -> Iterator[str]:
+    yield _markdown_row(column.title for column in sheet.columns)
+    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.columns)} |"
+    yield from map(_markdown_row, sheet.rows)
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

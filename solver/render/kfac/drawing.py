@@ -42,7 +42,7 @@ from ppsolve.solver.render.kfac.view import (
 )
 from ppsolve.solver.render.pipeline import pipeline_shape
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.render.tables import TableColumn, facts, indented, table
+from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
 
@@ -102,7 +102,7 @@ def _devices(pattern: RefreshPattern) -> RenderableType:
     pipeline = [sum(op.end - op.start for op in device.ops) for device in devices]
     bubbles = [pattern.period - ticks for ticks in pipeline]
     work = [_work(device, pattern) for device in devices]
-    found = table(
+    found = FittingTable(
         TableColumn("device", [str(device.device) for device in devices]),
         TableColumn(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
         TableColumn(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
@@ -151,7 +151,7 @@ def _cycle_devices(problem: Problem) -> RenderableType:
     extra = [sum(sums) for sums in zip(*work.values(), strict=True)]
     pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
     names = (problem.resource_names[device] for device in problem.span_resources.tolist())
-    found = table(
+    found = FittingTable(
         TableColumn("device", [name.split()[-1] for name in names]),
         *(
             TableColumn(
@@ -295,7 +295,7 @@ class KfacDrawing(Drawing):
         instances = [one.instance for one in refreshes]
         best = [per_device(one.iterations_of) for one in refreshes]
         bounds = [per_device(one.bound_of) for one in refreshes]
-        yield table(
+        yield FittingTable(
             TableColumn("iterations\nper device", instances, is_text=True, wraps=fold_names),
             *(
                 TableColumn(
@@ -396,7 +396,7 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     devices = impossible_devices(entry, result)
     if devices:
         yield Text("  and claims fewer iterations than any valid schedule has:", "bold red")
-        yield facts((f"  device {device}", _claim(entry, result, device)) for device in devices)
+        yield FactList((f"  device {device}", _claim(entry, result, device)) for device in devices)
 
 
 def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:

@@ -39,7 +39,7 @@ from ppsolve.solver.render.overlap.view import (
     share_of,
 )
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.render.tables import TableColumn, indented, table
+from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
 # Orders that the best one is compared with: the program's and the compiler's.
@@ -119,7 +119,7 @@ class OverlapDrawing(Drawing):
             return
         shown = exposed if verbose else exposed[:5]
         causes = [_because(one, verbose=verbose) for one in shown]
-        found = table(
+        found = FittingTable(
             TableColumn("exposed collective", [one.name for one in shown], is_text=True),
             TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
             TableColumn("because of", causes, is_text=True, wraps=True),
@@ -177,7 +177,7 @@ class OverlapDrawing(Drawing):
         """Yield the figures of the best orders, and the exposed time of the default passes."""
         found = [cast("OverlapResult", result) for result in results]
         shares = [share_of(one.exposed_wait, one.makespan) for one in found]
-        yield table(
+        yield FittingTable(
             TableColumn("program", [one.instance for one in found], is_text=True, wraps=fold_names),
             TableColumn("exposed", [figure(one.exposed_wait) for one in found]),
             TableColumn("of\nmakespan", [percent(share) for share in shares]),
