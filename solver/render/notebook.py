@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.text import Text
 
 from ppsolve.models.core.result import HeuristicEntry, Result
@@ -14,13 +16,16 @@ from ppsolve.models.documents.display import counts_of
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.render.chart import Chart
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.drawings import drawing_of, drawn_of
 from ppsolve.solver.render.figures import figure, percent, shorten
 from ppsolve.solver.render.html import html, text
+from ppsolve.solver.render.line_chart import has_matplotlib, styled
 from ppsolve.solver.render.plan import plan_report
+from ppsolve.solver.render.plot.schedule import schedule_figure
+from ppsolve.solver.render.plot.sheet import PAPER, SHEET, png_of
 from ppsolve.solver.render.reports import report
-from ppsolve.solver.render.svg_chart import svg_of
 from ppsolve.solver.render.tables import FactList
 
 if TYPE_CHECKING:
@@ -73,9 +78,23 @@ def _cell(parts: Group, found: Result | HeuristicEntry | Plan | None = None) -> 
 def _chart(found: Result | HeuristicEntry | Plan) -> str:
     try:
         drawn = drawn_of(found)
-        return svg_of(drawn.chart, drawn.bound)
+        if not has_matplotlib():
+            return _letters(drawn.chart)
+        with styled(PAPER):
+            data = b64encode(png_of(schedule_figure(drawn, "", SHEET.page_inches))).decode()
     except PpsolveError:
         return ""
+    alt = text(drawn.captions[0])
+    return f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
+
+
+def _letters(chart: Chart) -> str:
+    """Return the chart of the terminal, in colours."""
+    console = Console(
+        width=110, file=StringIO(), record=True, force_terminal=True, color_system="256"
+    )
+    console.print(chart)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 # Columns of whole numbers, some of which may be missing.

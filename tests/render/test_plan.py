@@ -328,7 +328,9 @@ class TestProgress:
 
     def test_plain_lines(self):
         assert plain_plan_line(self.event(1.25)) == ("[    1.25 s] heuristics  3/1,200  at most 4")
-        assert plain_plan_line(self.event(best=5.0)).endswith("best 5 samples/s  at most 5  gap 0.00 %")
+        assert plain_plan_line(self.event(best=5.0)).endswith(
+            "best 5 samples/s  at most 5  gap 0.00 %"
+        )
 
     def test_lines_come_at_changes_but_not_more_often_than_once_a_second(self):
         stream = io.StringIO()
