@@ -85,11 +85,11 @@ demo: OPTIMAL, 3 iterations
        0            3   3 work     90.50 %      12,345       4     4 it.
        1            2   2 cp-sat   80.25 %       1,000     2.5         -
 
-                                                   over
-  heuristic           iterations   per device      best   status
-  ──────────────────────────────────────────────────────────────────
-  pipefisher-causal            4   4 2          33.33 %   feasible
-  pipefisher                   2   2 2                -   infeasible
+                                      over
+  heuristic           iterations      best   per device   status
+  ──────────────────────────────────────────────────────────────────────────────────────────────────
+  pipefisher-causal            4   33.33 %   4 2          feasible
+  pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature p~
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
   and claims fewer iterations than any valid schedule has:

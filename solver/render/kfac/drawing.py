@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from rich.console import RenderableType
@@ -28,8 +28,6 @@ from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
     described,
-    distances,
-    heuristic_table,
     reached,
     sizes,
 )
@@ -42,8 +40,8 @@ from ppsolve.solver.render.kfac.view import (
 )
 from ppsolve.solver.render.pipeline import pipeline_shape
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn, indented
-from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
+from ppsolve.solver.render.wording import ITERATIONS, separated, with_unit
 
 
 def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
@@ -216,27 +214,11 @@ class KfacDrawing(Drawing):
         if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
             yield device_table(found, unit)
 
-    def heuristics(
-        self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
-    ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics."""
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return the iterations of each device, of a refresh."""
         if not isinstance(result, RefreshResult):
-            yield from super().heuristics(entries, result, verbose=verbose)
-            return
-        refreshes = [cast("RefreshEntry", entry) for entry in entries]
-        status = [_status(entry, result, verbose=verbose) for entry in refreshes]
-        yield heuristic_table(
-            refreshes,
-            result,
-            TableColumn(
-                "per device",
-                [per_device(entry.iterations_of) for entry in refreshes],
-                is_text=True,
-                expendable=1,
-            ),
-            *distances(refreshes, result, expendable=2),
-            TableColumn("status", status, is_text=True, wraps=True),
-        )
+            return super().fields(result, verbose=verbose)
+        return (Field("per device", lambda entry: per_device(entry.iterations_of), 1),)
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the rules that heuristics of a refresh break."""
@@ -244,11 +226,11 @@ class KfacDrawing(Drawing):
             for entry in result.heuristics:
                 yield from _claims(entry, result)
 
-    def reason(self, entry: HeuristicEntry) -> str:
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return the rules that a heuristic breaks, counted."""
-        if isinstance(entry, RefreshEntry) and entry.breaks:
+        if isinstance(entry, RefreshEntry) and entry.breaks and not verbose:
             return f"breaks rules: {broken_rules(entry.breaks)}"
-        return super().reason(entry)
+        return super().reason(entry, verbose=verbose)
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on an instance."""
@@ -327,12 +309,6 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
     value, bound = figures(tie.value, tie.bound)
     proof = "proven least" if value == bound else f"at least {bound} {unit}"
     return tie.name.value, f"{value} {unit}, {proof} ({_TIE_BREAKS[tie.name]})"
-
-
-def _status(entry: RefreshEntry, result: RefreshResult, *, verbose: bool) -> str:
-    if not verbose and entry.breaks:
-        return spaced(entry.status)
-    return entry_status(entry, result, verbose=verbose)
 
 
 def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
