@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -21,8 +22,9 @@ def catalogue(heuristics: Iterable[Heuristic]) -> RenderableType:
     for one in heuristics:
         needs = [f"needs {', '.join(one.needs)}"] if one.needs else []
         groups.setdefault(one.made_for, []).append((one, [one.summary, *needs, _source(one)]))
-    parts = [part for words, rows in groups.items() for part in _section(f"for {words}", rows)]
-    return Group(*parts[:-1])
+    return Group(
+        *(part for words, rows in groups.items() for part in _section(f"for {words}", rows))
+    )
 
 
 def applicable(

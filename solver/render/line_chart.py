@@ -55,8 +55,6 @@ class LineChartLayout:
     near: float = math.sqrt(2)  # figures are listed with the nearest power of two
     shift: float = 0.018  # of the axis, between series that stand side by side
     headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
-    letter: float = 5.6  # points of a letter of a legend, on average
-    gap: float = 42.0  # points of a mark of a legend with its gaps
 
 
 LAYOUT = LineChartLayout()
@@ -308,13 +306,7 @@ def _draw_chart(axes: Axes, chart: LineChart) -> None:
         axes.plot([], [], marker="o", label=name, **look)
     axes.set_ylim(0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
-    columns = _legend_columns([str(label) for label in axes.get_legend_handles_labels()[1]])
-    axes.legend(ncols=columns or (2 if chart.has_limits else 3), **below)
-
-
-def _legend_columns(labels: Sequence[str]) -> int:
-    width = sum(LAYOUT.letter * len(label) + LAYOUT.gap for label in labels)
-    return len(labels) if width <= 72 * PANEL_INCHES[0] else 0
+    axes.legend(ncols=2 if chart.has_limits else 3, **below)
 
 
 def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:

@@ -89,7 +89,7 @@ demo: OPTIMAL, 3 iterations
   heuristic           iterations      best   per device   status
   ──────────────────────────────────────────────────────────────────────────────────────────────────
   pipefisher-causal            4   33.33 %   4 2          feasible
-  pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature p~
+  pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature pa~
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
   and claims fewer iterations than any valid schedule has:

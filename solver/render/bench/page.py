@@ -9,10 +9,10 @@ from ppsolve.solver.render.bench.pictures import Picture
 from ppsolve.solver.render.bench.sections import (
     FOOTER,
     Section,
+    headline,
     origin,
     sections,
 )
-from ppsolve.solver.render.figures import percent, seconds
 from ppsolve.solver.render.html import table_html, text
 from ppsolve.solver.render.page.tables import asset
 
@@ -44,34 +44,13 @@ def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[st
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title><style>\n{asset('benchmarks.css')}</style></head><body>"
     yield f'<header><h1>Benchmark report</h1><p class="dim">{text(origin(report))}</p></header>'
-    yield from _facts(report)
+    yield f"<p><strong>{text(headline(report))}</strong></p>"
     if pictures is None:
         yield '<p class="dim">No pictures: they need matplotlib, the extra "plot".</p>'
     yield from _sections(report, pictures or {})
     yield "<footer><h2>Words</h2>"
     yield from (f"<p>{text(line)}</p>" for line in FOOTER)
     yield f"</footer><script>\n{asset('benchmarks.js')}</script></body></html>"
-
-
-def _facts(report: Report) -> Iterator[str]:
-    total = report.every.total
-    facts = [
-        ("instances", f"{total.instances:,}", False),
-        ("solved", f"{total.solved:,}", False),
-        ("proved", f"{total.proved:,}", False),
-        ("mean gap", percent(total.gap.mean), False),
-        ("failed", f"{total.failures:,}", total.failures > 0),
-        ("in all", seconds(total.seconds), False),
-    ]
-    if report.comparison is not None:
-        worse, better = report.comparison.regressions, report.comparison.improvements
-        facts.append(("regressions", f"{len(worse):,}", bool(worse)))
-        facts.append(("improvements", f"{len(better):,}", False))
-    yield '<ul class="facts">'
-    for name, figure, is_alarm in facts:
-        yield f"<li{_class('alarm' if is_alarm else '')}><b>{text(figure)}</b>"
-        yield f"<span>{text(name)}</span></li>"
-    yield "</ul>"
 
 
 def _sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:

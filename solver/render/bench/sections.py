@@ -19,7 +19,7 @@ from ppsolve.solver.bench.report.rows import (
     ReasonRow,
     Spread,
 )
-from ppsolve.solver.render.figures import ABSENT, percent, seconds
+from ppsolve.solver.render.figures import ABSENT, counted, percent, seconds
 from ppsolve.solver.render.tables import Field, FittingTable, table_of
 from ppsolve.solver.render.wording import spaced
 
@@ -92,6 +92,9 @@ def headline(report: Report) -> str:
         f"{total.failures:,} failed",
         seconds(total.seconds),
     ]
+    if report.comparison is not None:
+        parts.append(counted(len(report.comparison.regressions), "regression"))
+        parts.append(counted(len(report.comparison.improvements), "improvement"))
     return ", ".join(parts)
 
 
