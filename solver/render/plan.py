@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -15,7 +14,7 @@ from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule
 from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent, seconds
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.progress import PER_SECOND
-from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn, indented
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
 # What decided: as it is called in the table, and in words.
@@ -206,20 +205,19 @@ def run_lengths(layers: Iterable[int]) -> str:
 
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
-    chosen = [row.configuration for row in rows]
-    shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
-    features = [feature for feature in _FEATURES if feature not in shared]
+    columns = [feature.column([row.configuration for row in rows]) for feature in FEATURES]
+    shared = {c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1}
+    once = {head: words for head, words in SAID_ONCE.items() if head in shared}
     table = FittingTable(
         TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 3),
-        *(replace(f.column, cells=[f.cell(c) for c in chosen]) for f in features),
+        *(column for column in columns if column.header not in once),
         TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
         TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=1),
         TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=2),
         styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
         caption="Configurations",
     )
-    once = ((feature.said_once, feature.cell(chosen[0])) for feature in shared)
-    said = ", ".join(text.format(cell) for text, cell in once if cell != ABSENT)
+    said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] != ABSENT)
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
 
 
@@ -227,31 +225,28 @@ def _lost_by(row: PlanRow) -> str:
     return row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
 
 
-@dataclass(frozen=True)
-class _Feature:
-    """Something that a configuration is: its column, and how it is said once for all rows."""
-
-    column: TableColumn
-    cell: Callable[[Configuration], str]
-    said_once: str = ""
-
-
-_FEATURES = (
-    _Feature(TableColumn("devices x\nreplicas"), lambda c: f"{c.pipeline_depth} x {c.replicas}"),
-    _Feature(
-        TableColumn("stages per\ndevice", is_text=True),
+FEATURES: tuple[Field[Configuration], ...] = (
+    Field("devices x\nreplicas", lambda c: f"{c.pipeline_depth} x {c.replicas}"),
+    Field(
+        "stages per\ndevice",
         lambda c: "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
     ),
-    _Feature(TableColumn("micro-\nbatches"), lambda c: f"{c.microbatches} of {c.microbatch_size}"),
-    _Feature(TableColumn("batch", expendable=4), lambda c: str(c.batch_size), "batch {}"),
-    _Feature(
-        TableColumn("rank\norder", is_text=True),
+    Field("micro-\nbatches", lambda c: f"{c.microbatches} of {c.microbatch_size}"),
+    Field("batch", lambda c: c.batch_size, 4, str),
+    Field(
+        "rank\norder",
         lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
-        "{} first",
     ),
-    _Feature(TableColumn("backward", is_text=True), lambda c: c.backward, "{} backward"),
-    _Feature(TableColumn("layer\nsplit", is_text=True), lambda c: c.layer_split, "{} layer split"),
+    Field("backward", lambda c: c.backward),
+    Field("layer\nsplit", lambda c: c.layer_split),
 )
+# What is said below the table where it is the same in all rows.
+SAID_ONCE = {
+    "batch": "batch {}",
+    "rank\norder": "{} first",
+    "backward": "{} backward",
+    "layer\nsplit": "{} layer split",
+}
 
 
 def _goodputs(goodput: Range | None) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, at_most, figure, figures, percent, seconds
-from ppsolve.solver.render.tables import FactList, FittingTable, TableColumn
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     STATUS_STYLE,
@@ -227,17 +227,18 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         is_named = result.value is not None and (names_units or _counts(result))
         best.append(with_unit(value, unit_of(result)) if is_named else value)
         bounds.append(bound)
-    entries = [best_entry(result) for result in results]
-    names = [entry.name if entry else ABSENT for entry in entries]
+    fields: tuple[Field[Result], ...] = (
+        Field("best heuristic", lambda r: getattr(best_entry(r), "name", ABSENT), 2),
+        Field("over\nbest", lambda r: getattr(best_entry(r), "gap", None), 3, percent),
+        Field("time", lambda r: r.wall_seconds, 4, seconds),
+    )
     return FittingTable(
         TableColumn("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
         TableColumn("status", [r.status.value for r in results], is_text=True, expendable=1),
         TableColumn("best", best),
         TableColumn("bound", bounds, expendable=5),
         TableColumn("gap", [percent(r.gap) for r in results]),
-        TableColumn("best heuristic", names, is_text=True, expendable=2),
-        TableColumn("over\nbest", [percent(e.gap if e else None) for e in entries], expendable=3),
-        TableColumn("time", [seconds(r.wall_seconds) for r in results], expendable=4),
+        *(field.column(results) for field in fields),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -40,7 +41,14 @@ from ppsolve.solver.render.kfac.view import (
 )
 from ppsolve.solver.render.pipeline import pipeline_shape
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
+from ppsolve.solver.render.tables import (
+    FactList,
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+    table_of,
+)
 from ppsolve.solver.render.wording import ITERATIONS, separated, with_unit
 
 
@@ -96,23 +104,26 @@ def _replicas(pattern: RefreshPattern) -> str:
 
 
 def _devices(pattern: RefreshPattern) -> RenderableType:
-    time, unit, devices = pattern.scale.time, pattern.scale.unit, pattern.devices
-    pipeline = [sum(op.end - op.start for op in device.ops) for device in devices]
-    bubbles = [pattern.period - ticks for ticks in pipeline]
-    work = [_work(device, pattern) for device in devices]
-    found = FittingTable(
-        TableColumn("device", [str(device.device) for device in devices]),
-        TableColumn(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
-        TableColumn(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
-        TableColumn(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
-        TableColumn(
-            "work per\nbubbles",
-            [f"{w / b:.2f}" if b > 0 else ABSENT for w, b in zip(work, bubbles, strict=True)],
-        ),
-        TableColumn("modules", [str(_modules(device)) for device in devices], expendable=2),
-        TableColumn("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
+    time, unit, period = pattern.scale.time, pattern.scale.unit, pattern.period
+    fields: tuple[Field[DevicePattern], ...] = (
+        Field("device", lambda one: one.device, 0, str),
+        Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
+        Field(f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure),
+        Field(f"K-FAC work\n({unit})", lambda one: time(_work(one, pattern)), 0, figure),
+        Field("work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format),
+        Field("modules", _modules, 2, str),
+        Field("forwards", _microbatches, 3, str),
     )
-    return indented(found)
+    return indented(table_of(pattern.devices, *fields))
+
+
+def _pipeline(device: DevicePattern) -> int:
+    return sum(op.end - op.start for op in device.ops)
+
+
+def _share(device: DevicePattern, pattern: RefreshPattern) -> float | None:
+    bubbles = pattern.period - _pipeline(device)
+    return _work(device, pattern) / bubbles if bubbles > 0 else None
 
 
 def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
@@ -273,25 +284,22 @@ class KfacDrawing(Drawing):
         if not refreshes:
             return
         names = dict.fromkeys(entry.name for one in refreshes for entry in one.heuristics)
-        found = [{entry.name: _marked(entry, one) for entry in one.heuristics} for one in refreshes]
-        instances = [one.instance for one in refreshes]
-        best = [per_device(one.iterations_of) for one in refreshes]
-        bounds = [per_device(one.bound_of) for one in refreshes]
-        yield FittingTable(
-            TableColumn("iterations\nper device", instances, is_text=True, wraps=fold_names),
+        found = table_of(
+            refreshes,
+            Field("iterations\nper device", lambda one: one.instance, wraps=fold_names),
             *(
-                TableColumn(
+                Field(
                     name.replace("-", "-\n", 1),
-                    [by_name.get(name, ABSENT) for by_name in found],
-                    is_text=True,
-                    expendable=0 if name in PUBLISHED else 2,
+                    partial(_of_heuristic, name),
+                    0 if name in PUBLISHED else 2,
                 )
                 for name in names
             ),
-            TableColumn("best", best, is_text=True),
-            TableColumn("bound", bounds, is_text=True, expendable=1),
+            Field("best", lambda one: per_device(one.iterations_of)),
+            Field("bound", lambda one: per_device(one.bound_of), 1),
         )
-        if any(mark in text for by_name in found for text in by_name.values() for mark in MARKS):
+        yield found
+        if any(mark in cell for row in found.rows for cell in row[1:-2] for mark in MARKS):
             note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
             yield Text(note, "dim")
 
@@ -386,6 +394,11 @@ def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:
         f"{claimed} claimed, impossible: {broken_rules(breaks)}; "
         f"at least {with_unit(str(bounds[device]), ITERATIONS)}{proof}"
     )
+
+
+def _of_heuristic(name: str, result: RefreshResult) -> str:
+    entry = next((entry for entry in result.heuristics if entry.name == name), None)
+    return ABSENT if entry is None else _marked(entry, result)
 
 
 def _marked(entry: RefreshEntry, result: RefreshResult) -> str:

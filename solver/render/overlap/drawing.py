@@ -157,18 +157,16 @@ class OverlapDrawing(Drawing):
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
         """Yield the figures of the best orders, and the exposed time of the default passes."""
+        fields: tuple[Field[OverlapResult], ...] = (
+            Field("program", lambda one: one.instance, wraps=fold_names),
+            Field("exposed", lambda one: one.exposed_wait, 0, figure),
+            Field("of\nmakespan", lambda one: share_of(one.exposed_wait, one.makespan), 0, percent),
+            Field("max in\nflight", lambda one: one.max_in_flight, 1, figure),
+            Field("peak live\nbytes", lambda one: one.peak_live_bytes, 2, figure),
+        )
         found = [cast("OverlapResult", result) for result in results]
-        shares = [share_of(one.exposed_wait, one.makespan) for one in found]
         yield FittingTable(
-            TableColumn("program", [one.instance for one in found], is_text=True, wraps=fold_names),
-            TableColumn("exposed", [figure(one.exposed_wait) for one in found]),
-            TableColumn("of\nmakespan", [percent(share) for share in shares]),
-            TableColumn(
-                "max in\nflight", [figure(one.max_in_flight) for one in found], expendable=1
-            ),
-            TableColumn(
-                "peak live\nbytes", [figure(one.peak_live_bytes) for one in found], expendable=2
-            ),
+            *(field.column(found) for field in fields),
             *(
                 TableColumn(
                     f"exposed,\n{name}", [_exposed(one, name) for one in found], expendable=3
