@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import Field, FittingTable, TableColumn, indented, table_of
-from ppsolve.solver.render.terminal_chart import BLOCKS, DIGITS
 from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 
 
@@ -21,7 +19,7 @@ class DiagnosisLayout:
     """How much of a diagnosis is shown, and where."""
 
     most_steps: int = 20  # listed one by one; of more only the mean is shown, `--json` has all
-    number: int = 5  # columns of a cell that says its figure; narrower cells are one block each
+    number: int = 5  # columns of a figure of the heat map
     warm: float = 1.05  # slowness from which cells are yellow
     hot: float = 1.2  # and red
 
@@ -37,40 +35,21 @@ class HeatMap:
     names: Sequence[int]  # numbers of the replicas
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield a line for each stage: figures where they fit, else one block for each replica."""
+        """Yield a line for each stage: figures of all replicas, or of the slowest of several."""
         gutter = len(f"stage {len(self.rows) - 1}") + 1
-        room = max(1, options.max_width - gutter - 2)
+        most = max((options.max_width - gutter - 2) // LAYOUT.number, 1)
+        size = math.ceil(len(self.names) / most)
         yield Text("Time of a micro-batch by stage and replica, mean of all = 1", "bold")
-        if LAYOUT.number * len(self.names) <= room:
-            yield from self._numbers(gutter)
-        else:
-            yield from self._blocks(gutter, room, plain=options.ascii_only)
-
-    def _numbers(self, gutter: int) -> RenderResult:
-        yield Text(" " * gutter + "".join(f"{name:>{LAYOUT.number}}" for name in self.names), "dim")
+        heads = "".join(f"{name:>{LAYOUT.number}}" for name in self.names[::size])
+        yield Text(" " * gutter + heads, "dim")
         for stage, row in enumerate(self.rows):
             line = Text(f"stage {stage}".ljust(gutter))
-            for value in row:
+            for first in range(0, len(row), size):
+                value = max(row[first : first + size])
                 line.append(f"{value:{LAYOUT.number}.2f}", _style(value))
             yield line
-
-    def _blocks(self, gutter: int, room: int, *, plain: bool) -> RenderResult:
-        size = math.ceil(len(self.names) / room)
-        grid = [
-            [max(row[first : first + size]) for first in range(0, len(row), size)]
-            for row in self.rows
-        ]
-        levels = (DIGITS if plain else BLOCKS)[1:]
-        low, high = float(np.min(grid)), float(np.max(grid))
-        for stage, row in enumerate(grid):
-            line = Text(f"stage {stage}".ljust(gutter))
-            for value in row:
-                share = (value - low) / (high - low) if high > low else 0.0
-                line.append(levels[round(share * (len(levels) - 1))], _style(value))
-            yield line
-        most = f"the slowest of {size} replicas each, " if size > 1 else ""
-        text = f"{most}replicas {self.names[0]} to {self.names[-1]}, {low:.2f} to {high:.2f}"
-        yield Text(" " * gutter + text, "dim")
+        if size > 1:
+            yield Text(f"{' ' * gutter}the slowest of {size} replicas each, from the first", "dim")
 
 
 def _style(value: float) -> str:

@@ -21,7 +21,7 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.chart import AmountCurve, pool_curves
-from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent, ratio
+from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
 from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import (
@@ -96,8 +96,7 @@ class Drawing:
         ------
         RenderableType
         """
-        able = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
-        shown = [e for e in able if verbose or not self.is_repeated(e.name, [result])]
+        shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
             status = [self.status(e, result, verbose=verbose) for e in shown]
             found = FittingTable(
@@ -110,13 +109,9 @@ class Drawing:
                 caption="Heuristics",
             )
             yield indented(found)
-        hidden = [e.name for e in entries if e not in able]
+        hidden = [e.name for e in entries if e not in shown]
         if hidden:
             text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
-            yield indented(Text(text, "dim"))
-        if len(shown) < len(able):
-            same = counted(len(able) - len(shown), "variant")
-            text = f"not listed: {same} without any effect (--verbose lists all)"
             yield indented(Text(text, "dim"))
 
     def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
@@ -298,21 +293,6 @@ class Drawing:
         RenderableType
         """
         yield from ()
-
-    def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Return True if a variant reaches the same as its original on every instance.
-
-        Parameters
-        ----------
-        name : str
-            The heuristic, which is hidden then.
-        results : sequence of Result
-
-        Returns
-        -------
-        bool
-        """
-        return False
 
 
 def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableColumn]:

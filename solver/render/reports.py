@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
@@ -259,33 +260,18 @@ def _is_closed_by_heuristic(result: Result) -> bool:
     return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
 
 
-def _is_repeated(name: str, results: Sequence[Result]) -> bool:
-    drawings = {drawing_of(result.kind) for result in results}
-    return any(drawing.is_repeated(name, results) for drawing in drawings)
+OTHERS = (
+    ("infeasible", HeuristicStatus.INFEASIBLE, 2),
+    ("failed", HeuristicStatus.FAILED, 1),
+    ("n.a.", HeuristicStatus.NOT_APPLICABLE, 4),
+)
 
 
-def _counts_of(
-    status: HeuristicStatus, found: Sequence[Sequence[Pair]], results: Sequence[Result]
-) -> list[str]:
-    """Return on how many instances each heuristic had a status.
-
-    Searches are left out where the optimum is known already. Where any was, feasible ones are
-    counted as so many of those that were run: nothing is known of the others.
-    """
-    counts = [sum(entry.status is status for _, entry in pairs) for pairs in found]
-    if status is not HeuristicStatus.FEASIBLE or not any(_skips(pairs, results) for pairs in found):
-        return list(map(str, counts))
-    tried = [
-        sum(entry.status is not HeuristicStatus.NOT_APPLICABLE for _, entry in pairs)
-        for pairs in found
-    ]
-    return [f"{count} of {number}" for count, number in zip(counts, tried, strict=True)]
-
-
-def _skips(pairs: Sequence[Pair], results: Sequence[Result]) -> bool:
-    """Whether a heuristic has no entry in some result of a kind that it has entries in."""
-    kinds = {result.kind for result, _ in pairs}
-    return sum(result.kind in kinds for result in results) > len(pairs)
+def _of_tried(pairs: Sequence[Pair]) -> str:
+    """Return on how many of the instances on which it was run a heuristic has a schedule."""
+    counts = Counter(entry.status for _, entry in pairs)
+    tried = len(pairs) - counts[HeuristicStatus.NOT_APPLICABLE]
+    return f"{counts[HeuristicStatus.FEASIBLE]} of {tried}"
 
 
 def _heuristics(results: Sequence[Result]) -> RenderableType:
@@ -297,14 +283,6 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
         name: pairs
         for name, pairs in found.items()
         if any(e.status is not HeuristicStatus.NOT_APPLICABLE for _, e in pairs)
-        and not _is_repeated(name, results)
-    }
-    has_failed = any(e.status is HeuristicStatus.FAILED for r in results for e in r.heuristics)
-    expendable = {
-        HeuristicStatus.FEASIBLE: 1,
-        HeuristicStatus.INFEASIBLE: 2,
-        HeuristicStatus.FAILED: 1 if has_failed else 3,
-        HeuristicStatus.NOT_APPLICABLE: 4,
     }
     feasible = [
         [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
@@ -313,13 +291,14 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
     return FittingTable(
         TableColumn("heuristic", list(shown), is_text=True),
+        TableColumn("feasible", [_of_tried(pairs) for pairs in shown.values()], expendable=1),
         *(
             TableColumn(
-                "n.a." if status is HeuristicStatus.NOT_APPLICABLE else status.value,
-                _counts_of(status, list(shown.values()), results),
+                head,
+                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
                 expendable=place,
             )
-            for status, place in expendable.items()
+            for head, status, place in OTHERS
         ),
         TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
         TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),

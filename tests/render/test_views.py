@@ -334,7 +334,7 @@ class TestTables:
         assert re.search(r"list-sweep +2 of 2 +0 +0 +0 +2 ", text)
         assert re.search(r"1f1b +0 of 3 +3 +0 +0 +0 ", text)
         text = drawn(comparison([searched, searched]), 140)
-        assert re.search(r"list-sweep +2 +0 +0 +0 +2 ", text)
+        assert re.search(r"list-sweep +2 of 2 +0 +0 +0 +2 ", text)
 
     def test_a_comparison_has_the_same_words(self):
         text = drawn(comparison([result(), result()]), 140)
@@ -408,8 +408,8 @@ class TestTables:
     def test_comparison_counts(self):
         other = result(instance="b", value=1100, status=Status.FEASIBLE, best_by="cp-sat")
         text = drawn(comparison([result(), other]), 120)
-        assert re.search(r"1f1b +2 +0 +0 +0 +0 +33\.80 % +33\.80 %", text)
-        assert re.search(r"gpipe +0 +2 +0 +0 +0 +- +-", text)
+        assert re.search(r"1f1b +2 of 2 +0 +0 +0 +0 +33\.80 % +33\.80 %", text)
+        assert re.search(r"gpipe +0 of 2 +2 +0 +0 +0 +- +-", text)
         assert "zbv" not in text
         assert "2 instances: 1 proven optimal, 1 of them reached by a heuristic" in text
 

@@ -15,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
-from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
+from ppsolve.solver.overlap.passes import RAISE_FAILURE
 from ppsolve.solver.render.chart import AmountCurve
 from ppsolve.solver.render.colours import KERNEL_KIND
 from ppsolve.solver.render.drawing import (
@@ -174,17 +174,6 @@ class OverlapDrawing(Drawing):
                 for name in COMPILED
             ),
         )
-
-    def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Return True if a variant with ties by program order changes nothing."""
-        base = name.removesuffix(STABLE)
-        if base == name:
-            return False
-        outcomes = [
-            {e.name: (e.status, e.value) for e in result.heuristics if e.name in {name, base}}
-            for result in results
-        ]
-        return all(found.get(name) == found.get(base) for found in outcomes)
 
 
 def plain_failure(reason: str, *, verbose: bool = True) -> str:
