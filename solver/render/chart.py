@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from statistics import median
+from typing import TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -35,6 +36,7 @@ from ppsolve.solver.render.kfac.ids import RefreshId
 from ppsolve.solver.structure.owners import number_in, owners
 
 Window = tuple[float, float]
+T = TypeVar("T")
 
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
 COMPUTE_KINDS = (*PIPELINE, *(kind for kind in KFAC if kind not in SYNC_KINDS))
@@ -289,6 +291,20 @@ def has_chunks(rows: list[Row]) -> bool:
     """Return True if a device holds more than one stage."""
     bars = (bar for row in rows for bar in row.bars)
     return any(bar.shade > 0 for bar in bars if bar.kind in COMPUTE_KINDS)
+
+
+def lanes_of(spans: Iterable[tuple[float, float, T]]) -> list[list[T]]:
+    """Divide things with a start and an end, by start, among as few lanes as overlaps need."""
+    ends: list[float] = []
+    lanes: list[list[T]] = []
+    for start, end, thing in spans:
+        lane = next((n for n, busy in enumerate(ends) if busy <= start), len(ends))
+        if lane == len(ends):
+            ends.append(end)
+            lanes.append([])
+        ends[lane] = end
+        lanes[lane].append(thing)
+    return lanes
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def table_html(found: FittingTable, most: int | None = None) -> str:
 
 def _cell(column: TableColumn, place: int, cell: str) -> str:
     order = column.order[place] if column.order else None
-    sort = "" if order is None else f' data-order="{float(order)!r}"'
+    sort = f' data-order="{float(order)!r}"' if isinstance(order, int | float) else ""
     return f"<td{_class(column, cell)}{sort}>{text(cell)}</td>"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.page.idle import Idle
 from ppsolve.solver.render.page.schedules import PageSchedule
-from ppsolve.solver.render.tables import Field, FittingTable, TableColumn, table_of
+from ppsolve.solver.render.tables import Field, FittingTable, table_of
 
 
 def asset(name: str) -> str:
@@ -94,18 +94,15 @@ def _whom(idle: Idle, time: Callable[[int], float]) -> str:
 def memory_table(shown: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
     pools = shown.schedule.problem.pools
-    peaks = shown.metrics.peak_memory
-    pairs = [
-        figures(float(peak), float(pool.capacity)) for pool, peak in zip(pools, peaks, strict=True)
+    rows = [
+        (pool.name, *figures(float(peak), float(pool.capacity)), peak / (pool.capacity or 1))
+        for pool, peak in zip(pools, shown.metrics.peak_memory, strict=True)
     ]
-    shares = [
-        percent(float(peak / pool.capacity)) if pool.capacity else ABSENT
-        for pool, peak in zip(pools, peaks, strict=True)
-    ]
-    return FittingTable(
-        TableColumn("pool", [pool.name for pool in pools], is_text=True),
-        TableColumn("peak", [used for used, _ in pairs]),
-        TableColumn("capacity", [cap for _, cap in pairs]),
-        TableColumn("share", shares),
+    return table_of(
+        rows,
+        Field("pool", lambda row: row[0]),
+        Field("peak", lambda row: row[1], 0, str),
+        Field("capacity", lambda row: row[2], 0, str),
+        Field("share", lambda row: float(row[3]), 0, percent),
         caption="Memory",
     )
