@@ -140,11 +140,17 @@ class Field(Generic[Row]):
     def column(self, rows: Sequence[Row]) -> TableColumn:
         """Return the column with the cells of rows."""
         values = [self.get(row) for row in rows]
-        look = {"wraps": self.wraps, "expendable": self.expendable}
-        if self.show is None:
-            return TableColumn(self.header, values, is_text=True, **look)
-        cells = [ABSENT if value is None else self.show(value) for value in values]
-        return TableColumn(self.header, cells, order=values, **look)
+        cells, show = values, self.show
+        if show is not None:
+            cells = [ABSENT if value is None else show(value) for value in values]
+        return TableColumn(
+            self.header,
+            cells,
+            is_text=show is None,
+            wraps=self.wraps,
+            expendable=self.expendable,
+            order=None if show is None else values,
+        )
 
 
 def table_of(

@@ -136,13 +136,14 @@ def _draw_steps(
     axes: Axes, lines: Mapping[str, Sequence[tuple[float, float]]], bold: Collection[str]
 ) -> None:
     """Draw lines of steps by name over a logarithmic axis, the first ones on top."""
-    looks = ({"color": c, "linestyle": d} for d, c in product(("-", "--", ":"), SERIES))
+    looks = product(("-", "--", ":"), SERIES)
     for number, ((name, points), look) in enumerate(zip(lines.items(), looks, strict=False)):
         # A name that begins with an underscore would be left out of the legend.
         label = f" {_label(name)}" if name.startswith("_") else _label(name)
         axes.plot(
             [x for x, _ in points], [y for _, y in points], drawstyle="steps-post", label=label,
-            lw=2.6 if name in bold else 1.5, zorder=3 + LIMITS.lines - number, **look,
+            lw=2.6 if name in bold else 1.5, zorder=3 + LIMITS.lines - number,
+            linestyle=look[0], color=look[1],
         )  # fmt: skip
     axes.set_xscale("log")
     axes.minorticks_off()

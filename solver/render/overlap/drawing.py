@@ -86,7 +86,7 @@ class OverlapDrawing(Drawing):
 
     def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
         """Return columns of exposed communication and of the compiler's estimates."""
-        found = (
+        found: tuple[Field[Any], ...] = (
             Field("exposed", lambda entry: entry.exposed_wait, 0, figure),
             Field("own\nestimate", lambda entry: entry.estimate, 2, figure),
             Field("older\nestimate", lambda entry: entry.estimate_seed, 3, figure),

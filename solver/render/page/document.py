@@ -102,7 +102,9 @@ def _chart(shown: Sequence[PageSchedule]) -> str:
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:
     parts = [f"<section>{html(overview(shown))}</section>"] if len(shown) > 1 else []
     for each in shown:
-        body = [report(each.result, verbose=True, instance=each.instance)] * (each.entry is None)
+        body: list[RenderableType] = []
+        if each.entry is None:
+            body.append(report(each.result, verbose=True, instance=each.instance))
         body += [idle_table(each), Text(IDLE_NOTE)] if each.idle else []
         body += [memory_table(each)] if each.schedule.problem.pools else []
         parts.append(_section(each.title, *body))

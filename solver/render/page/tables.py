@@ -94,15 +94,19 @@ def _whom(idle: Idle, time: Callable[[int], float]) -> str:
 def memory_table(shown: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
     pools = shown.schedule.problem.pools
-    rows = [
-        (pool.name, *figures(float(peak), float(pool.capacity)), peak / (pool.capacity or 1))
+    rows: list[tuple[str, list[str], float]] = [
+        (
+            pool.name,
+            figures(float(peak), float(pool.capacity)),
+            float(peak / (pool.capacity or 1)),
+        )
         for pool, peak in zip(pools, shown.metrics.peak_memory, strict=True)
     ]
     return table_of(
         rows,
         Field("pool", lambda row: row[0]),
-        Field("peak", lambda row: row[1], 0, str),
-        Field("capacity", lambda row: row[2], 0, str),
-        Field("share", lambda row: float(row[3]), 0, percent),
+        Field("peak", lambda row: row[1][0], 0, str),
+        Field("capacity", lambda row: row[1][1], 0, str),
+        Field("share", lambda row: row[2], 0, percent),
         caption="Memory",
     )

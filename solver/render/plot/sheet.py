@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.chart import text_width
 from ppsolve.solver.render.figures import shorten
 from ppsolve.solver.render.line_chart import STYLE
+from ppsolve.solver.render.pieces import text_width
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
