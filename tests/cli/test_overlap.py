@@ -69,7 +69,7 @@ def test_optimize_reports(run):
         r"layers: OPTIMAL", r"makespan +330 us  by ", r"lower bound +330 us", r"gap +0.00 %",
         r"exposed +40 us, 12.12 % of the makespan", r"max in flight +\d$", r"peak live bytes +\d+$",
         r"original +470 +42.42 % +\d+ +\d+ +feasible", r"raise-comms +- +- +- +- +failed",
-        r"failed: raise_comms: several collectives",
+        r"failed: several collectives",
         r"gather0 +40 us +.*gather0$",
     ):  # fmt: skip
         assert re.search(words, done.stdout, re.M), words
@@ -267,7 +267,7 @@ def test_caps_are_named_beside_what_is_used(run, tmp_path):
     for text in (done.stdout, run("show", path, "capped.json").stdout):
         assert re.search(r"max in flight +1 of 1$", text, re.M)
         assert re.search(r"peak live bytes +\d+ of 40 \(proven least at this makespan\)", text)
-    assert re.search(r"infeasible: .* holds 2 of 1", done.stdout)
+    assert re.search(r"infeasible: 2 of 1", done.stdout)
 
 
 def test_check(run, solved, tmp_path):

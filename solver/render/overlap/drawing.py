@@ -43,6 +43,7 @@ from ppsolve.solver.render.wording import separated, spaced
 COMPILED = ("original", "inductor-default")
 
 _PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
+_HELD = re.compile(r"(.+) holds (\S+ of \S+)")  # in a narrow column figures come first
 _COMPLETED = re.compile(r" \(completed: (?P<passes>.+)\)$")
 
 
@@ -113,6 +114,8 @@ class OverlapDrawing(Drawing):
     def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return why a pass fails, in plain words."""
         reason = super().reason(entry, verbose=verbose)
+        if not verbose:
+            reason = _HELD.sub(r"\2 \1", reason)
         is_failure = entry.status is HeuristicStatus.FAILED
         return plain_failure(reason, verbose=verbose) if is_failure else reason
 
@@ -192,7 +195,7 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
     own = reason[: completed.start()] if completed else reason
     plain = _PLAIN.get(own)
     if not verbose:
-        return plain or own
+        return plain.partition(": ")[2] if plain else own
     after = f"; completed before: {completed['passes']}" if completed else ""
     return (f"{plain} ({own.partition(': ')[2]})" if plain else own) + after
 
