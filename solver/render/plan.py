@@ -17,26 +17,20 @@ from ppsolve.solver.render.progress import PER_SECOND
 from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
-# What decided: as it is called in the table, and in words.
+# What decided: as it is called in the table, in words, and the count of a plan that is about it.
 RULES = {
-    Rule.MEASURED: ("measured", "decided by heuristics"),
-    Rule.SOLVED: ("solved", "decided by the exact solver"),
-    Rule.BOUND: ("bound", "ruled out by bounds"),
-    Rule.ALLOWED: ("schedules", "not better with the schedules that the request allows"),
-    Rule.NOT_APPLICABLE: ("not applicable", "without a schedule that the request allows"),
-    Rule.NO_SCHEDULE: ("no schedule", "no schedule"),
-    Rule.LIMIT: ("undecided", "undecided when the limits ended"),
-    Rule.MEMORY: ("memory", "proved not to fit the memory"),
-}
-
-# Counts of a plan, and the rule that each is about.
-COUNTED = {
-    "measured": Rule.MEASURED,
-    "solved": Rule.SOLVED,
-    "pruned_by_bound": Rule.BOUND,
-    "pruned_by_memory": Rule.MEMORY,
-    "not_applicable": Rule.NOT_APPLICABLE,
-    "undecided": Rule.LIMIT,
+    Rule.MEASURED: ("measured", "decided by heuristics", "measured"),
+    Rule.SOLVED: ("solved", "decided by the exact solver", "solved"),
+    Rule.BOUND: ("bound", "ruled out by bounds", "pruned_by_bound"),
+    Rule.ALLOWED: ("schedules", "not better with the schedules that the request allows", None),
+    Rule.NOT_APPLICABLE: (
+        "not applicable",
+        "without a schedule that the request allows",
+        "not_applicable",
+    ),
+    Rule.NO_SCHEDULE: ("no schedule", "no schedule", None),
+    Rule.LIMIT: ("undecided", "undecided when the limits ended", "undecided"),
+    Rule.MEMORY: ("memory", "proved not to fit the memory", "pruned_by_memory"),
 }
 
 
@@ -144,8 +138,8 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     else:
         yield "winner", f"none: {_nothing(plan)}"
     counts = plan.counts
-    numbers = ((getattr(counts, name), rule) for name, rule in COUNTED.items())
-    parts = [f"{number:,} {RULES[rule][1]}" for number, rule in numbers if number]
+    numbers = ((getattr(counts, name), words) for _, words, name in RULES.values() if name)
+    parts = [f"{number:,} {words}" for number, words in numbers if number]
     enumerated = counted(counts.enumerated, "configuration")
     yield (
         "considered",
@@ -257,7 +251,7 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
 
 
 def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
-    for rule, (_, words) in RULES.items():
+    for rule, (_, words, _) in RULES.items():
         high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
         if high:
             yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"

@@ -364,8 +364,7 @@ class TallyProgress:
             self._write(self._item(record))
         now = self._clock()
         if self._is_live:
-            self._stream.write(ERASE + printable(self.line(), LONGEST_LINE))
-            self._stream.flush()
+            self._write(self.line(), end="")
         elif now - self._told >= 10.0:  # a log of a day has 8,640 lines
             self._told = now
             self._write(self.line())
@@ -384,8 +383,7 @@ class TallyProgress:
     def close(self) -> None:
         """Take the live line away."""
         if self._is_live:
-            self._stream.write(ERASE)
-            self._stream.flush()
+            self._write("", end="")
 
     def _item(self, record: BenchRecord) -> str:
         place = f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
@@ -394,7 +392,7 @@ class TallyProgress:
         value = "" if record.value is None else f" {record.value:g} {record.time_unit}"
         return f"{place}{record.status.value}{value} after {record.seconds:.2f} s"
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: str, end: str = "\n") -> None:
         start = ERASE if self._is_live else ""
-        self._stream.write(f"{start}{printable(line, LONGEST_LINE)}\n")
+        self._stream.write(f"{start}{printable(line, LONGEST_LINE)}{end}")
         self._stream.flush()
