@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rich.color import Color
 from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
@@ -102,12 +103,8 @@ def letter_of(kind: str) -> str:
 
 
 def rgb(colour: int) -> tuple[int, int, int]:
-    """Return red, green and blue, 0 to 255, of one of the terminal's colours from 16 on."""
-    if colour > 231:
-        return (8 + 10 * (colour - 232),) * 3
-    levels = (0, 95, 135, 175, 215, 255)  # xterm
-    red, green, blue = (colour - 16) // 36, (colour - 16) // 6 % 6, (colour - 16) % 6
-    return levels[red], levels[green], levels[blue]
+    """Return red, green and blue, 0 to 255, of one of the terminal's 256 colours."""
+    return Color.from_ansi(colour).get_truecolor()
 
 
 def text_colour(colour: int) -> int:

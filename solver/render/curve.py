@@ -12,7 +12,7 @@ from ppsolve.models.curve import Curve, CurvePoint, Over
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.colours import BLUE, VERMILION, lightened
-from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.figures import ABSENT, BAR, figure, percent, scaled
 from ppsolve.solver.render.plot.sheet import SHEET, Sheet, width_of
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import spaced
@@ -31,32 +31,32 @@ NAMES = {
 def curve_report(found: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
     per_microbatch = found.over is Over.MICROBATCHES
-    table = FittingTable(
-        TableColumn(NAMES[found.over]),
-        TableColumn(f"value ({found.time_unit})"),
-        TableColumn("bound", expendable=1),
-        TableColumn("gap"),
-        TableColumn("over least"),
-        *([TableColumn("per micro-batch")] if per_microbatch else []),
-        TableColumn("found by", is_text=True, is_cut=True, expendable=3),
-        TableColumn("", is_text=True, expendable=2),
-    )
     shown = [_height(point, per_microbatch=per_microbatch) for point in found.points]
     known = [each for each in shown if each is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    for point, height in zip(found.points, shown, strict=True):
-        cells = (
-            _place(point),
-            figure(point.value) if point.value is not None else str(point.status).lower(),
-            figure(point.bound),
-            "proved" if point.gap == 0 else percent(point.gap),
-            percent(height / low - 1) if height is not None and low else ABSENT,
-            *([figure(point.microbatch_time)] if per_microbatch else []),
-            point.best_by or ABSENT,
-            _bar(height, low, high),
-        )
-        table.add_row(*cells)
+    over = [percent(h / low - 1) if h is not None and low else ABSENT for h in shown]
+    times = [figure(point.microbatch_time) for point in found.points]
+    by = [point.best_by or ABSENT for point in found.points]
+    bars = ["" if h is None else BAR * (1 + scaled(h, low, high, 24)) for h in shown]
+    table = FittingTable(
+        TableColumn(NAMES[found.over], [_place(point) for point in found.points]),
+        TableColumn(f"value ({found.time_unit})", [_value(point) for point in found.points]),
+        TableColumn("bound", [figure(point.bound) for point in found.points], expendable=1),
+        TableColumn("gap", [percent(p.gap) if p.gap else _proof(p) for p in found.points]),
+        TableColumn("over least", over),
+        TableColumn("per micro-batch", times if per_microbatch else None),
+        TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
+        TableColumn("", bars, is_text=True, expendable=2),
+    )
     return Group(Text(_sentence(found), "bold"), Text(), indented(table))
+
+
+def _value(point: CurvePoint) -> str:
+    return str(point.status).lower() if point.value is None else figure(point.value)
+
+
+def _proof(point: CurvePoint) -> str:
+    return ABSENT if point.gap is None else "proved"
 
 
 def _height(point: CurvePoint, *, per_microbatch: bool) -> float | None:
@@ -74,13 +74,6 @@ def _amount(at: float | Sequence[float]) -> str:
         return figure(at)
     low, high = figure(min(at)), figure(max(at))
     return low if low == high else f"{low} to {high}"
-
-
-def _bar(height: float | None, low: float, high: float) -> str:
-    if height is None:
-        return ""
-    share = (height - low) / (high - low) if high > low else 0.0
-    return "━" * (1 + round(share * 23))
 
 
 def _sentence(found: Curve) -> str:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
-from ppsolve.solver.render.terminal_chart import BLOCKS, DIGITS
+from ppsolve.solver.render.tables import Field, FittingTable, TableColumn, indented, table_of
 from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 
 
@@ -21,7 +19,7 @@ class DiagnosisLayout:
     """How much of a diagnosis is shown, and where."""
 
     most_steps: int = 20  # listed one by one; of more only the mean is shown, `--json` has all
-    number: int = 5  # columns of a cell that says its figure; narrower cells are one block each
+    number: int = 5  # columns of a figure of the heat map
     warm: float = 1.05  # slowness from which cells are yellow
     hot: float = 1.2  # and red
 
@@ -37,40 +35,21 @@ class HeatMap:
     names: Sequence[int]  # numbers of the replicas
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield a line for each stage: figures where they fit, else one block for each replica."""
+        """Yield a line for each stage: figures of all replicas, or of the slowest of several."""
         gutter = len(f"stage {len(self.rows) - 1}") + 1
-        room = max(1, options.max_width - gutter - 2)
+        most = max((options.max_width - gutter - 2) // LAYOUT.number, 1)
+        size = math.ceil(len(self.names) / most)
         yield Text("Time of a micro-batch by stage and replica, mean of all = 1", "bold")
-        if LAYOUT.number * len(self.names) <= room:
-            yield from self._numbers(gutter)
-        else:
-            yield from self._blocks(gutter, room, plain=options.ascii_only)
-
-    def _numbers(self, gutter: int) -> RenderResult:
-        yield Text(" " * gutter + "".join(f"{name:>{LAYOUT.number}}" for name in self.names), "dim")
+        heads = "".join(f"{name:>{LAYOUT.number}}" for name in self.names[::size])
+        yield Text(" " * gutter + heads, "dim")
         for stage, row in enumerate(self.rows):
             line = Text(f"stage {stage}".ljust(gutter))
-            for value in row:
+            for first in range(0, len(row), size):
+                value = max(row[first : first + size])
                 line.append(f"{value:{LAYOUT.number}.2f}", _style(value))
             yield line
-
-    def _blocks(self, gutter: int, room: int, *, plain: bool) -> RenderResult:
-        size = math.ceil(len(self.names) / room)
-        grid = [
-            [max(row[first : first + size]) for first in range(0, len(row), size)]
-            for row in self.rows
-        ]
-        levels = (DIGITS if plain else BLOCKS)[1:]
-        low, high = float(np.min(grid)), float(np.max(grid))
-        for stage, row in enumerate(grid):
-            line = Text(f"stage {stage}".ljust(gutter))
-            for value in row:
-                share = (value - low) / (high - low) if high > low else 0.0
-                line.append(levels[round(share * (len(levels) - 1))], _style(value))
-            yield line
-        most = f"the slowest of {size} replicas each, " if size > 1 else ""
-        text = f"{most}replicas {self.names[0]} to {self.names[-1]}, {low:.2f} to {high:.2f}"
-        yield Text(" " * gutter + text, "dim")
+        if size > 1:
+            yield Text(f"{' ' * gutter}the slowest of {size} replicas each, from the first", "dim")
 
 
 def _style(value: float) -> str:
@@ -85,7 +64,7 @@ def diagnosis_report(found: Diagnosis) -> RenderableType:
         _steps(found),
         Text(),
         Text("What would help, mean step", "bold"),
-        _helps(found.helps),
+        indented(table_of(found.helps, *_HELP_FIELDS)),
         Text(),
         Text("Idle time of a device, mean of the slowest replicas", "bold"),
         _bubble(found),
@@ -112,51 +91,57 @@ def _sentence(found: Diagnosis) -> Text:
     return Text(text, "bold")
 
 
-def _steps(found: Diagnosis) -> RenderableType:
-    table = FittingTable(
-        TableColumn("step (s)", is_text=True),
-        TableColumn("recorded", expendable=2),
-        TableColumn("replayed"),
-        TableColumn("ordered"),
-        TableColumn("bound", expendable=1),
-        TableColumn("exchanged", expendable=3),
-        TableColumn("bound of\nexchange", expendable=4),
-    )
-    for step in found.steps if len(found.steps) <= LAYOUT.most_steps else ():
-        table.add_row(str(step.step), *(_seconds(getattr(step, name)) for name in FIGURES))
-    table.add_row("mean", *(_seconds(found.mean(name)) for name in FIGURES), style="bold")
-    return indented(table)
-
-
-def _helps(helps: Sequence[Help]) -> RenderableType:
-    table = FittingTable(
-        TableColumn("change", is_text=True),
-        TableColumn("s"),
-        TableColumn("bound", expendable=2),
-        TableColumn("saves"),
-        TableColumn("steps", expendable=3),
-        TableColumn("assumed", is_text=True, wraps=True, expendable=1),
-    )
-    for one in helps:
-        count = str(len(one.steps)) if one.steps else ABSENT
-        text = one.assumes if one.steps else f"not computed: {one.assumes}"
-        cells = _seconds(one.value), _seconds(one.bound), percent(one.saved), count, text
-        table.add_row(one.change, *cells)
-    return indented(table)
-
-
-def _bubble(found: Diagnosis) -> RenderableType:
-    table = FittingTable(
-        TableColumn("part", is_text=True), TableColumn("s"), TableColumn("of the span")
-    )
-    span = found.mean("recorded")
-    whole = sum(found.bubble.values())
-    for name, part in (*found.bubble.items(), ("in all", whole)):
-        table.add_row(name, _seconds(part), percent(part / span))
-    return indented(table)
-
-
 def _seconds(nanoseconds: float | None) -> str:
     return (
         ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, 5)
     )  # replays agree to 1 %
+
+
+# How soon each column of `FIGURES` is left out.
+_STEP_FIELDS = (
+    ("recorded", 2),
+    ("replayed", 0),
+    ("ordered", 0),
+    ("bound", 1),
+    ("exchanged", 3),
+    ("bound of\nexchange", 4),
+)
+
+
+def _steps(found: Diagnosis) -> RenderableType:
+    shown = found.steps if len(found.steps) <= LAYOUT.most_steps else ()
+    columns = (
+        TableColumn(
+            head,
+            [*(_seconds(getattr(step, name)) for step in shown), _seconds(found.mean(name))],
+            expendable=place,
+        )
+        for (head, place), name in zip(_STEP_FIELDS, FIGURES, strict=True)
+    )
+    names = TableColumn("step (s)", [*(str(step.step) for step in shown), "mean"], is_text=True)
+    return indented(FittingTable(names, *columns, styles=[*[""] * len(shown), "bold"]))
+
+
+_HELP_FIELDS: tuple[Field[Help], ...] = (
+    Field("change", lambda one: one.change),
+    Field("s", lambda one: one.value, 0, _seconds),
+    Field("bound", lambda one: one.bound, 2, _seconds),
+    Field("saves", lambda one: one.saved, 0, percent),
+    Field("steps", lambda one: len(one.steps) or None, 3, str),
+    Field(
+        "assumed",
+        lambda one: one.assumes if one.steps else f"not computed: {one.assumes}",
+        1,
+        wraps=True,
+    ),
+)
+
+
+def _bubble(found: Diagnosis) -> RenderableType:
+    span, whole = found.mean("recorded"), sum(found.bubble.values())
+    part: tuple[Field[tuple[str, float]], ...] = (
+        Field("part", lambda one: one[0]),
+        Field("s", lambda one: one[1], 0, _seconds),
+        Field("of the span", lambda one: one[1] / span, 0, percent),
+    )
+    return indented(table_of([*found.bubble.items(), ("in all", whole)], *part))

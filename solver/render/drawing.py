@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -21,17 +23,17 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.render.chart import AmountCurve, pool_curves
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
-from ppsolve.solver.render.tables import TableColumn, facts, indented, table
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     bubble_name,
-    entry_status,
     separated,
     spaced,
     unit_of,
     with_unit,
 )
 
+_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
 
 
@@ -96,18 +98,58 @@ class Drawing:
         """
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
-            status = [entry_status(e, result, verbose=verbose) for e in shown]
-            yield heuristic_table(
-                shown,
-                result,
+            status = [self.status(e, result, verbose=verbose) for e in shown]
+            found = FittingTable(
+                TableColumn("heuristic", [entry.name for entry in shown], is_text=True),
+                TableColumn(spaced(result.objective), figures(*(e.value for e in shown))),
                 *distances(shown, result),
-                TableColumn("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
+                *(field.column(shown) for field in self.fields(result, verbose=verbose)),
                 TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
+                styles=[ENTRY_STYLE[entry.status] for entry in shown],
+                caption="Heuristics",
             )
+            yield indented(found)
         hidden = [e.name for e in entries if e not in shown]
         if hidden:
             text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
             yield indented(Text(text, "dim"))
+
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return further columns of the table of heuristics.
+
+        Parameters
+        ----------
+        result : Result
+        verbose : bool
+
+        Returns
+        -------
+        sequence of Field
+            Of entries of the kind.
+        """
+        return (Field("bubble", lambda entry: entry.bubble_ratio, 1, ratio),)
+
+    def status(self, entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
+        """Return the outcome of a heuristic: its status, its pattern, and a reason if it has one.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+        result : Result
+            The entry is compared with it.
+        verbose : bool
+            Give the whole reason.
+
+        Returns
+        -------
+        str
+        """
+        word = spaced(entry.status)
+        if entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value:
+            word = "optimal" if result.status is Status.OPTIMAL else "best"
+        pattern = f" under {entry.pattern}" if entry.pattern else ""
+        reason = separated(self.reason(entry, verbose=verbose), result.time_unit)
+        return f"{word}{pattern}" + (f": {reason}" if reason else "")
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the notes below the table of heuristics.
@@ -156,9 +198,22 @@ class Drawing:
         """Return the time after which a schedule repeats, in the instance's unit, if it does."""
         return None
 
-    def reason(self, entry: HeuristicEntry) -> str:
-        """Return in plain words why a heuristic has no valid schedule."""
-        return entry.reason or ""
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
+        """Return in plain words why a heuristic has no valid schedule.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+        verbose : bool
+            Say all that is known.
+
+        Returns
+        -------
+        str
+        """
+        text = entry.reason or ""
+        found = None if verbose else _MEMORY.match(text)
+        return found["excess"] if found else text
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on an instance.
@@ -239,51 +294,8 @@ class Drawing:
         """
         yield from ()
 
-    def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Return True if a variant reaches the same as its original on every instance.
 
-        Parameters
-        ----------
-        name : str
-            The heuristic, which is hidden then.
-        results : sequence of Result
-
-        Returns
-        -------
-        bool
-        """
-        return False
-
-
-def heuristic_table(
-    entries: Sequence[HeuristicEntry], result: Result, *columns: TableColumn
-) -> RenderableType:
-    """Return a table of heuristics: names, values, and what else their kind says.
-
-    Parameters
-    ----------
-    entries : sequence of HeuristicEntry
-    result : Result
-        Its objective names the values.
-    *columns : TableColumn
-        Further columns with their cells.
-
-    Returns
-    -------
-    RenderableType
-    """
-    found = table(
-        TableColumn("heuristic", [entry.name for entry in entries], is_text=True),
-        TableColumn(spaced(result.objective), figures(*(e.value for e in entries))),
-        *columns,
-        styles=[ENTRY_STYLE[entry.status] for entry in entries],
-    )
-    return indented(found)
-
-
-def distances(
-    entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
-) -> list[TableColumn]:
+def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableColumn]:
     """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
@@ -292,19 +304,16 @@ def distances(
     ----------
     entries : sequence of HeuristicEntry
     result : Result
-    expendable : int
-        How soon the columns are left out where space is short.
 
     Returns
     -------
     list of TableColumn
         One column, two where the best is not proved to be optimal.
     """
-    over = [percent(entry.gap) for entry in entries]
-    found = [TableColumn("over\nbest", over, expendable=expendable)]
+    found = [TableColumn("over\nbest", [percent(entry.gap) for entry in entries])]
     if result.bound is not None and result.status is not Status.OPTIMAL:
         gaps = [percent(_gap(entry, result.bound)) for entry in entries]
-        found.append(TableColumn("gap", gaps, expendable=expendable))
+        found.append(TableColumn("gap", gaps))
     return found
 
 
@@ -369,7 +378,7 @@ def described(
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]
     hint = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
-    return Group(title, facts(rows), *below, hint)
+    return Group(title, FactList(rows), *below, hint)
 
 
 def sizes(problem: Problem) -> Facts:

@@ -13,13 +13,13 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.optimize.kinds import kind_of, parse_instance
 from ppsolve.solver.render.chart import AmountCurve, Chart, pool_curves
-from ppsolve.solver.render.drawing import Drawing, reached
-from ppsolve.solver.render.figures import figure
+from ppsolve.solver.render.drawing import Drawing
+from ppsolve.solver.render.figures import figure, figures, percent
 from ppsolve.solver.render.kfac.drawing import KfacDrawing
 from ppsolve.solver.render.overlap.drawing import OverlapDrawing
 from ppsolve.solver.render.pipeline import PipelineDrawing
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, ViewOptions
-from ppsolve.solver.render.wording import separated
+from ppsolve.solver.render.wording import spaced, unit_of, with_unit
 
 # Kinds that are not here are drawn as any kind can be.
 DRAWINGS: dict[str, Drawing] = {
@@ -114,21 +114,21 @@ def caption_of(found: Result, *, with_methods: bool = True) -> str:
     -------
     str
     """
-    rows = list(reached(found))
-    if not with_methods:
-        rows = [(name, text.partition("  by ")[0]) for name, text in rows]
-    texts = [(name, " ".join(text.split())) for name, text in rows]
-    facts = [_fact(name, text, found) for name, text in texts]
+    name, unit = spaced(found.objective), unit_of(found)
+    value, bound = figures(found.value, found.bound)
+    by, proof = (
+        f" by {method}" if method and with_methods else ""
+        for method in (found.best_by, found.bound_by)
+    )
+    parts = []
+    if found.value is not None:
+        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit) + by)
     if found.gap == 0 and found.bound_by:
-        facts[-2:] = ["proved optimal" + f" by {found.bound_by}" * with_methods]
-    return separated(", ".join(facts), found.time_unit)
-
-
-def _fact(name: str, text: str, found: Result) -> str:
-    if name != found.value_unit:
-        return f"{name} {text}"
-    number, _, rest = text.partition(" ")
-    return f"{number} {name} {rest}".strip()
+        parts.append(f"proved optimal{proof}")
+    elif found.bound is not None:
+        parts.append(f"lower bound {with_unit(bound, unit)}{proof}")
+        parts += [] if found.gap is None else [f"gap {percent(found.gap)}"]
+    return ", ".join(parts)
 
 
 def drawn_of(

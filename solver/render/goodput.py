@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
 from ppsolve.solver.render.figures import ABSENT, counted, figure, percent
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
-from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
 
 # What the parameters of a step time stand for.
 MEANING = {
@@ -42,16 +42,15 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     -------
     RenderableType
     """
+    names = list(MEANING)
+    why = [fit.fixed.get(name, "") for name in names] if fit.fixed else None
     table = FittingTable(
-        TableColumn("parameter", is_text=True),
-        TableColumn("value"),
-        TableColumn("what it is the time of", is_text=True, expendable=1),
-        *([TableColumn("not fitted: why", is_text=True, wraps=True)] if fit.fixed else []),
+        TableColumn("parameter", names, is_text=True),
+        TableColumn("value", [number(value) for value in fit.params]),
+        TableColumn("what it is the time of", [*MEANING.values()], is_text=True, expendable=1),
+        TableColumn("not fitted: why", why, is_text=True, wraps=True),
     )
-    for name, value in zip(MEANING, fit.params, strict=True):
-        why = [fit.fixed.get(name, "")] if fit.fixed else []
-        table.add_row(name, number(value), MEANING[name], *why)
-    parts: list[RenderableType] = [Text(title), facts(_fit_facts(fit)), Text(), indented(table)]
+    parts: list[RenderableType] = [Text(title), FactList(_fit_facts(fit)), Text(), indented(table)]
     parts += [indented(Text(f"warning: {text}", "yellow")) for text in fit.warnings]
     return Group(*parts)
 
@@ -100,33 +99,29 @@ def number(value: float) -> str:
 
 def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
     """Return configurations, one a row; columns that no row has are left out."""
+    best = [figure(row.goodput) if row.is_allowed else "none allowed" for row in rows]
     has_efficiency = any(row.goodput is not None for row in rows)
-    table = FittingTable(
-        TableColumn("nodes"),
-        TableColumn("repli-\ncas"),
-        TableColumn("per\nreplica"),
-        TableColumn("accum.\nsteps"),
-        TableColumn("batch", expendable=1),
-        TableColumn("step\ntime (s)", expendable=2),
-        TableColumn("samples\n/s", expendable=3),
-        *((TableColumn("effi-\nciency"), TableColumn("goodput\n/s")) if has_efficiency else ()),
+    return FittingTable(
+        *(field.column(rows) for field in (ROW_FIELDS if has_efficiency else ROW_FIELDS[:-1])),
+        TableColumn("goodput\n/s", best if has_efficiency else None),
+        styles=["" if row.is_allowed else "dim" for row in rows],
     )
-    for row in rows:
-        table.add_row(*_cells(row, has_efficiency), style="" if row.is_allowed else "dim")
-    return table
 
 
-def _cells(row: GoodputRow, has_efficiency: bool) -> Iterator[str]:
-    yield from (figure(row.num_nodes), figure(row.num_replicas))
-    if not row.is_allowed:
-        yield from [ABSENT] * (5 + has_efficiency)
-        yield from ["none allowed"] * has_efficiency
-        return
-    yield from (figure(row.atomic_bsz), figure(row.accum_steps), figure(row.batch_size))
-    yield figure(row.step_time)
-    yield figure(row.throughput)
-    if has_efficiency:
-        yield from (percent(row.efficiency), figure(row.goodput))
+def _allowed(get: Callable[[GoodputRow], float | None]) -> Callable[[GoodputRow], float | None]:
+    return lambda row: get(row) if row.is_allowed else None
+
+
+ROW_FIELDS: tuple[Field[GoodputRow], ...] = (
+    Field("nodes", lambda row: row.num_nodes, 0, figure),
+    Field("repli-\ncas", lambda row: row.num_replicas, 0, figure),
+    Field("per\nreplica", _allowed(lambda row: row.atomic_bsz), 0, figure),
+    Field("accum.\nsteps", _allowed(lambda row: row.accum_steps), 0, figure),
+    Field("batch", _allowed(lambda row: row.batch_size), 1, figure),
+    Field("step\ntime (s)", _allowed(lambda row: row.step_time), 2, figure),
+    Field("samples\n/s", _allowed(lambda row: row.throughput), 3, figure),
+    Field("effi-\nciency", _allowed(lambda row: row.efficiency), 0, percent),
+)
 
 
 def row_line(row: GoodputRow) -> Text:
@@ -144,14 +139,19 @@ def row_line(row: GoodputRow) -> Text:
 def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
     """Return the goodput of each number of replicas (down) and nodes (across), batches beside."""
     nodes = sorted({row.num_nodes for row in rows})
-    table = FittingTable(
-        TableColumn("replicas"),
-        *(TableColumn(counted(n, "node"), expendable=place) for place, n in enumerate(nodes)),
-    )
+    replicas = sorted({row.num_replicas for row in rows})
     found = {(row.num_replicas, row.num_nodes): row for row in rows}
-    for replicas in sorted({row.num_replicas for row in rows}):
-        cells = (_grid_cell(found.get((replicas, n))) for n in nodes)
-        table.add_row(figure(replicas), *cells)
+    table = FittingTable(
+        TableColumn("replicas", [figure(r) for r in replicas]),
+        *(
+            TableColumn(
+                counted(n, "node"),
+                [_grid_cell(found.get((r, n))) for r in replicas],
+                expendable=place,
+            )
+            for place, n in enumerate(nodes)
+        ),
+    )
     return Group(table, Text("goodput (samples/s) and batch size", "dim"))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,17 +13,13 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.render.tables import indented
 
-Row = tuple[Heuristic, Sequence[str]]  # a heuristic and the lines beside its name
-
 
 def catalogue(heuristics: Iterable[Heuristic]) -> RenderableType:
     """Return all heuristics, by what they are made for, with what they need and their source."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[Heuristic]] = {}
     for one in heuristics:
-        needs = [f"needs {', '.join(one.needs)}"] if one.needs else []
-        groups.setdefault(one.made_for, []).append((one, [one.summary, *needs, _source(one)]))
-    parts = [part for words, rows in groups.items() for part in _section(f"for {words}", rows)]
-    return Group(*parts[:-1])
+        groups.setdefault(one.made_for, []).append(one)
+    return Group(*(_section(f"for {words}", found) for words, found in groups.items()))
 
 
 def applicable(
@@ -41,38 +38,29 @@ def applicable(
     -------
     RenderableType
     """
-    pairs = list(zip(heuristics, obstacles, strict=True))
-    able = [(one, [one.summary, _source(one)]) for one, obstacle in pairs if obstacle is None]
-    others: dict[str, list[str]] = {}
-    for one, obstacle in pairs:
-        if obstacle is not None:
-            others.setdefault(obstacle, []).append(one.name)
-    return Group(*_section(f"apply to {name}", able), *_reasons(others))
+    able, others = [], defaultdict[str, list[str]](list)
+    for one, obstacle in zip(heuristics, obstacles, strict=True):
+        if obstacle is None:
+            able.append(one)
+        else:
+            others[obstacle].append(one.name)
+    parts = [_section(f"apply to {name}", able, says_needs=False)] if able else []
+    head = [Text("do not apply", style="bold")] if others else []
+    reasons = (
+        indented(Group(Text(f"{printable(why)}:", style="dim"), indented(Text(", ".join(names)))))
+        for why, names in others.items()
+    )
+    return Group(*parts, *head, *reasons)
 
 
-def _section(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
-    if not rows:
-        return
+def _section(title: str, rows: Sequence[Heuristic], *, says_needs: bool = True) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
-    for heuristic, (summary, *more) in rows:
-        lines = Text("\n").join(
-            [Text(printable(summary)), *(Text(printable(line), style="dim") for line in more)]
-        )
-        grid.add_row(Text(printable(heuristic.name), style="bold"), lines)
-    yield Text(printable(title), style="bold")
-    yield indented(grid)
-    yield Text()
-
-
-def _reasons(names_by_reason: Mapping[str, Sequence[str]]) -> Iterator[RenderableType]:
-    if names_by_reason:
-        yield Text("do not apply", style="bold")
-    for reason, names in names_by_reason.items():
-        yield indented(Text(f"{printable(reason)}:", style="dim"))
-        yield indented(indented(Text(", ".join(map(printable, names)))))
-
-
-def _source(heuristic: Heuristic) -> str:
-    return f"from {heuristic.source}"
+    for one in rows:
+        needs = [f"needs {', '.join(one.needs)}"] if one.needs and says_needs else []
+        lines = Text(printable(one.summary))
+        for line in (*needs, f"from {one.source}"):
+            lines.append(f"\n{printable(line)}", "dim")
+        grid.add_row(Text(printable(one.name)), lines)
+    return Group(Text(printable(title), style="bold"), indented(grid), Text())

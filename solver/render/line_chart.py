@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
@@ -55,8 +55,6 @@ class LineChartLayout:
     near: float = math.sqrt(2)  # figures are listed with the nearest power of two
     shift: float = 0.018  # of the axis, between series that stand side by side
     headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
-    letter: float = 5.6  # points of a letter of a legend, on average
-    gap: float = 42.0  # points of a mark of a legend with its gaps
 
 
 LAYOUT = LineChartLayout()
@@ -143,22 +141,23 @@ class LineChart:
         inner = [power for power in powers if first <= power <= last]
         return inner if len(inner) > 1 else [first, last]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the title and a table: a row for each named or marked place, a column a series."""
+    def __rich__(self) -> RenderableType:
+        """Return the title and a table: a row for each named or marked place, a column a series."""
         few = self.marks if len(self.marks) <= LAYOUT.most_ticks else []
+        places = sorted({*self.x_ticks(), *few})
         table = FittingTable(
-            TableColumn(self.x_name),
+            TableColumn(self.x_name, [figure(x) for x in places]),
             *(
-                TableColumn(series.name.replace(" on ", "\non "), expendable=place)
-                for place, series in enumerate(self.series)
+                TableColumn(
+                    series.name.replace(" on ", "\non "),
+                    [series.cell(x) for x in places],
+                    expendable=number,
+                )
+                for number, series in enumerate(self.series)
             ),
         )
-        for x in sorted({*self.x_ticks(), *few}):
-            table.add_row(figure(x), *(series.cell(x) for series in self.series))
-        yield Text(self.title, "bold")
-        yield table
-        if self.legend:
-            yield Text(self.legend, "dim", overflow="fold")
+        legend = [Text(self.legend, "dim", overflow="fold")] if self.legend else []
+        return Group(Text(self.title, "bold"), table, *legend)
 
     @property
     def legend(self) -> str:
@@ -307,13 +306,7 @@ def _draw_chart(axes: Axes, chart: LineChart) -> None:
         axes.plot([], [], marker="o", label=name, **look)
     axes.set_ylim(0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
-    columns = _legend_columns([str(label) for label in axes.get_legend_handles_labels()[1]])
-    axes.legend(ncols=columns or (2 if chart.has_limits else 3), **below)
-
-
-def _legend_columns(labels: Sequence[str]) -> int:
-    width = sum(LAYOUT.letter * len(label) + LAYOUT.gap for label in labels)
-    return len(labels) if width <= 72 * PANEL_INCHES[0] else 0
+    axes.legend(ncols=2 if chart.has_limits else 3, **below)
 
 
 def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:

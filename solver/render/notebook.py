@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
+from rich.console import Console, Group
+from rich.text import Text
+
+from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.curve import Curve
 from ppsolve.models.documents.display import counts_of
 from ppsolve.models.documents.errors import InputError, PpsolveError
-from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.render.chart import Chart
 from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawing import distances
 from ppsolve.solver.render.drawings import drawing_of, drawn_of
-from ppsolve.solver.render.figures import figure, figures, percent, shorten
-from ppsolve.solver.render.page.tables import plain, plan_part, table, text
-from ppsolve.solver.render.plan import goodput_text
-from ppsolve.solver.render.reports import ranked
-from ppsolve.solver.render.svg_chart import svg_of
-from ppsolve.solver.render.wording import unit_of
+from ppsolve.solver.render.figures import figure, percent, shorten
+from ppsolve.solver.render.html import html, text
+from ppsolve.solver.render.line_chart import has_matplotlib, styled
+from ppsolve.solver.render.plan import plan_report
+from ppsolve.solver.render.plot.schedule import schedule_figure
+from ppsolve.solver.render.plot.sheet import PAPER, SHEET, png_of
+from ppsolve.solver.render.reports import report
+from ppsolve.solver.render.tables import FactList
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_ROWS = 30  # rows of a table: heuristics, configurations. A note counts the others
-
-_LETTERS = 200  # characters of one text
+ROWS, LETTERS = 30, 200  # rows of a table, characters of a text
 
 
 def html_of(document: object) -> str | None:
@@ -43,86 +47,54 @@ def html_of(document: object) -> str | None:
         Static HTML without scripts; None for other documents, which a notebook shows by `repr`.
     """
     if isinstance(document, Result):
-        return _result(document)
+        return _cell(report(document, verbose=True), document)
     if isinstance(document, HeuristicEntry):
-        return _entry(document)
+        rows = [("value", figure(document.value)), ("over the best", percent(document.gap))]
+        rows += [("reason", document.reason)] if document.reason else []
+        return _cell(_about(document.name, document.status.value, rows), document)
     if isinstance(document, Plan):
-        return _plan(document)
+        return _cell(plan_report(document, verbose=True), document)
     if isinstance(document, Curve):
-        return f"<div>{plain(curve_report(document))}</div>"
+        return f"<div>{html(curve_report(document))}</div>"
     if isinstance(document, Instance):
-        return _instance(document)
+        shape = drawing_of(document.kind).shape(document)
+        counts = ((n, figure(v)) for n, v in counts_of(document) if isinstance(v, int))
+        about = [("description", document.description)] if document.description else []
+        return _cell(_about(document.name, document.kind, [*about, *(list(shape) or counts)]))
     return None
 
 
-def _result(result: Result) -> str:
-    head = f"{result.instance}: {result.status.value}"
-    rows = drawing_of(result.kind).facts(result, None)
-    return _cell(head, _chart(result), _facts(rows), _heuristics(result))
+def _about(name: str, what: str, rows: Iterable[tuple[str, str]]) -> Group:
+    return Group(Text(f"{name}: {what}"), FactList(rows))
 
 
-def _heuristics(result: Result) -> str:
-    ran = [e for e in ranked(result.heuristics) if e.status is not HeuristicStatus.NOT_APPLICABLE]
-    if not ran:
-        return ""
-    shown = ran[:_ROWS]
-    columns = distances(shown, result)
-    cells = [figures(*(e.value for e in shown)), *(column.cells or () for column in columns)]
-    rows = [[e.name, *row] for e, row in zip(shown, zip(*cells, strict=True), strict=True)]
-    heads = [
-        "heuristic",
-        unit_of(result),
-        *(column.header.replace("\n", " ") for column in columns),
-    ]
-    inner = table(heads, rows, f"{len(shown)} of {len(ran)}")
-    return f"<details><summary>{len(ran)} heuristics</summary>{inner}</details>"
-
-
-def _entry(entry: HeuristicEntry) -> str:
-    rows = [("value", figure(entry.value)), ("over the best", percent(entry.gap))]
-    rows += [("reason", entry.reason)] if entry.reason else []
-    return _cell(f"{entry.name}: {entry.status.value}", _chart(entry), _facts(rows))
-
-
-def _plan(plan: Plan) -> str:
-    few = plan.model_copy(update={"table": plan.table[:_ROWS]})
-    more = len(plan.table) - _ROWS
-    note = f"<p>{more:,} more configurations are not listed</p>" if more > 0 else ""
-    chart = _chart(plan) if plan.result is not None else ""
-    folded = f"<details><summary>Configurations</summary>{plan_part(few)}{note}</details>"
-    known = _facts([("goodput", goodput_text(plan.goodput))])
-    return _cell(f"{plan.request}: {plan.status.value}", chart, known, folded)
-
-
-def _instance(instance: Instance) -> str:
-    shape = list(drawing_of(instance.kind).shape(instance))
-    known = shape or [
-        (name, figure(value)) for name, value in counts_of(instance) if isinstance(value, int)
-    ]
-    about = [("description", instance.description)] if instance.description else []
-    return _cell(f"{instance.name}: {instance.kind}", _facts([*about, *known]))
+def _cell(parts: Group, found: Result | HeuristicEntry | Plan | None = None) -> str:
+    title, *rest = parts.renderables
+    chart = "" if found is None else _chart(found)
+    head = text(shorten(str(title), LETTERS))
+    return f"<div><strong>{head}</strong><br>{chart}{html(Group(*rest), ROWS, LETTERS)}</div>"
 
 
 def _chart(found: Result | HeuristicEntry | Plan) -> str:
     try:
         drawn = drawn_of(found)
-        return svg_of(drawn.chart, drawn.bound)
+        if not has_matplotlib():
+            return _letters(drawn.chart)
+        with styled(PAPER):
+            data = b64encode(png_of(schedule_figure(drawn, "", SHEET.page_inches))).decode()
     except PpsolveError:
         return ""
+    alt = text(drawn.captions[0])
+    return f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
 
 
-def _facts(rows: Iterable[tuple[str, str]]) -> str:
-    cells = [
-        f'<tr><th style="text-align:left">{text(name)}</th>'
-        f'<td style="text-align:left">{text(shorten(" ".join(value.split()), _LETTERS))}</td></tr>'
-        for name, value in rows
-    ]
-    return f"<table>{''.join(cells)}</table>" if cells else ""
-
-
-def _cell(head: str, *parts: str) -> str:
-    title = f"<strong>{text(shorten(printable(head), _LETTERS))}</strong>"
-    return f"<div>{title}<br>{''.join(parts)}</div>"
+def _letters(chart: Chart) -> str:
+    """Return the chart of the terminal, in colours."""
+    console = Console(
+        width=110, file=StringIO(), record=True, force_terminal=True, color_system="256"
+    )
+    console.print(chart)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 # Columns of whole numbers, some of which may be missing.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -15,29 +14,23 @@ from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule
 from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent, seconds
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.progress import PER_SECOND
-from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
-# What decided: as it is called in the table, and in words.
+# What decided: as it is called in the table, in words, and the count of a plan that is about it.
 RULES = {
-    Rule.MEASURED: ("measured", "decided by heuristics"),
-    Rule.SOLVED: ("solved", "decided by the exact solver"),
-    Rule.BOUND: ("bound", "ruled out by bounds"),
-    Rule.ALLOWED: ("schedules", "not better with the schedules that the request allows"),
-    Rule.NOT_APPLICABLE: ("not applicable", "without a schedule that the request allows"),
-    Rule.NO_SCHEDULE: ("no schedule", "no schedule"),
-    Rule.LIMIT: ("undecided", "undecided when the limits ended"),
-    Rule.MEMORY: ("memory", "proved not to fit the memory"),
-}
-
-# Counts of a plan, and the rule that each is about.
-COUNTED = {
-    "measured": Rule.MEASURED,
-    "solved": Rule.SOLVED,
-    "pruned_by_bound": Rule.BOUND,
-    "pruned_by_memory": Rule.MEMORY,
-    "not_applicable": Rule.NOT_APPLICABLE,
-    "undecided": Rule.LIMIT,
+    Rule.MEASURED: ("measured", "decided by heuristics", "measured"),
+    Rule.SOLVED: ("solved", "decided by the exact solver", "solved"),
+    Rule.BOUND: ("bound", "ruled out by bounds", "pruned_by_bound"),
+    Rule.ALLOWED: ("schedules", "not better with the schedules that the request allows", None),
+    Rule.NOT_APPLICABLE: (
+        "not applicable",
+        "without a schedule that the request allows",
+        "not_applicable",
+    ),
+    Rule.NO_SCHEDULE: ("no schedule", "no schedule", None),
+    Rule.LIMIT: ("undecided", "undecided when the limits ended", "undecided"),
+    Rule.MEMORY: ("memory", "proved not to fit the memory", "pruned_by_memory"),
 }
 
 
@@ -53,7 +46,7 @@ def plan_line(plan: Plan) -> Text:
     return line
 
 
-def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> RenderableType:
+def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> Group:
     """Return a plan: the winner, its figures, what became of the others, and a chart.
 
     Parameters
@@ -68,7 +61,7 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     -------
     RenderableType
     """
-    parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
+    parts: list[RenderableType] = [_title(plan), FactList(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
     shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
     if shown:
@@ -76,7 +69,7 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     else:
         parts.append(Text())
     if verbose:
-        parts += [Text(), facts((f"rank {row.rank}", row.reason) for row in shown)]
+        parts += [Text(), FactList((f"rank {row.rank}", row.reason) for row in shown)]
     else:
         parts += [indented(Text(line, "dim")) for line in _left_out(plan, fitting[len(shown) :])]
     chart = plan_chart(plan)
@@ -145,8 +138,8 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     else:
         yield "winner", f"none: {_nothing(plan)}"
     counts = plan.counts
-    numbers = ((getattr(counts, name), rule) for name, rule in COUNTED.items())
-    parts = [f"{number:,} {RULES[rule][1]}" for number, rule in numbers if number]
+    numbers = ((getattr(counts, name), words) for _, words, name in RULES.values() if name)
+    parts = [f"{number:,} {words}" for number, words in numbers if number]
     enumerated = counted(counts.enumerated, "configuration")
     yield (
         "considered",
@@ -206,51 +199,48 @@ def run_lengths(layers: Iterable[int]) -> str:
 
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
-    chosen = [row.configuration for row in rows]
-    shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
-    features = [feature for feature in _FEATURES if feature not in shared]
+    columns = [feature.column([row.configuration for row in rows]) for feature in FEATURES]
+    shared = {c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1}
+    once = {head: words for head, words in SAID_ONCE.items() if head in shared}
     table = FittingTable(
-        TableColumn("rank", expendable=0 if verbose else 3),
-        *(feature.column for feature in features),
-        TableColumn("goodput\nreached"),
-        TableColumn("goodput\nat most", expendable=1),
-        TableColumn("lost by", is_text=True, expendable=2),
+        TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 3),
+        *(column for column in columns if column.header not in once),
+        TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
+        TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=1),
+        TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=2),
+        styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
+        caption="Configurations",
     )
-    for row in rows:
-        cells = (feature.cell(row.configuration) for feature in features)
-        lost_by = row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
-        style = "bold green" if row.verdict is Verdict.WINNER else ""
-        table.add_row(str(row.rank), *cells, *_goodputs(row.goodput), lost_by, style=style)
-    once = ((feature.said_once, feature.cell(chosen[0])) for feature in shared)
-    said = ", ".join(text.format(cell) for text, cell in once if cell != ABSENT)
+    said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] != ABSENT)
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
 
 
-@dataclass(frozen=True)
-class _Feature:
-    """Something that a configuration is: its column, and how it is said once for all rows."""
-
-    column: TableColumn
-    cell: Callable[[Configuration], str]
-    said_once: str = ""
+def _lost_by(row: PlanRow) -> str:
+    return row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
 
 
-_FEATURES = (
-    _Feature(TableColumn("devices x\nreplicas"), lambda c: f"{c.pipeline_depth} x {c.replicas}"),
-    _Feature(
-        TableColumn("stages per\ndevice", is_text=True),
+FEATURES: tuple[Field[Configuration], ...] = (
+    Field("devices x\nreplicas", lambda c: f"{c.pipeline_depth} x {c.replicas}"),
+    Field(
+        "stages per\ndevice",
         lambda c: "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
     ),
-    _Feature(TableColumn("micro-\nbatches"), lambda c: f"{c.microbatches} of {c.microbatch_size}"),
-    _Feature(TableColumn("batch", expendable=4), lambda c: str(c.batch_size), "batch {}"),
-    _Feature(
-        TableColumn("rank\norder", is_text=True),
+    Field("micro-\nbatches", lambda c: f"{c.microbatches} of {c.microbatch_size}"),
+    Field("batch", lambda c: c.batch_size, 4, str),
+    Field(
+        "rank\norder",
         lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
-        "{} first",
     ),
-    _Feature(TableColumn("backward", is_text=True), lambda c: c.backward, "{} backward"),
-    _Feature(TableColumn("layer\nsplit", is_text=True), lambda c: c.layer_split, "{} layer split"),
+    Field("backward", lambda c: c.backward),
+    Field("layer\nsplit", lambda c: c.layer_split),
 )
+# What is said below the table where it is the same in all rows.
+SAID_ONCE = {
+    "batch": "batch {}",
+    "rank\norder": "{} first",
+    "backward": "{} backward",
+    "layer\nsplit": "{} layer split",
+}
 
 
 def _goodputs(goodput: Range | None) -> tuple[str, str]:
@@ -261,7 +251,7 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
 
 
 def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
-    for rule, (_, words) in RULES.items():
+    for rule, (_, words, _) in RULES.items():
         high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
         if high:
             yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"

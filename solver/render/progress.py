@@ -7,9 +7,9 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from typing import TextIO, TypeVar
+from typing import Generic, TextIO, TypeVar
 
 from rich.live import Live
 from rich.spinner import Spinner
@@ -27,6 +27,8 @@ from ppsolve.solver.run.progress import Progress, ProgressListener
 PER_SECOND = "samples/s"
 ERASE = "\r\x1b[K"  # puts the next text in the place of the line, on a terminal
 
+EventT = TypeVar("EventT")
+
 
 def _write(stream: TextIO, line: str) -> None:
     # Called on solver threads, where nobody could handle that stderr has been closed.
@@ -35,48 +37,45 @@ def _write(stream: TextIO, line: str) -> None:
         stream.flush()
 
 
-class LiveLine:
-    """The state of a run as one line that is drawn anew several times a second."""
-
-    def __init__(self, title: str, time_limit: float | None) -> None:
-        self._title, self._limit = title, time_limit
-        self._began = time.monotonic()
-        self._spinner = Spinner("dots")
-
-    def __rich__(self) -> Text:
-        """Return the line as it is now."""
-        line = Text(no_wrap=True, overflow="ellipsis")
-        frame = self._spinner.render(time.monotonic())
-        line.append_text(frame if isinstance(frame, Text) else Text())
-        self.append_state(line)
-        return line
-
-    @abstractmethod
-    def append_state(self, line: Text) -> None:
-        """Append everything behind the spinner."""
-
-    def append_time(self, line: Text) -> None:
-        """Append the time that has passed, and the limit."""
-        line.append(seconds(time.monotonic() - self._began), "bold")
-        line.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
+Parts = Iterator[tuple[str, str]]  # texts and their styles
 
 
-LineT = TypeVar("LineT", bound=LiveLine)
-PlainT = TypeVar("PlainT")
+def run_parts(event: Progress, unit: str) -> Parts:
+    """Yield best value, bound and gap of a run.
+
+    Parameters
+    ----------
+    event : Progress
+    unit : str
+
+    Yields
+    ------
+    (str, str)
+        Text and style.
+    """
+    best, bound = figures(event.incumbent, event.bound)
+    if event.incumbent is not None:
+        yield f"best {with_unit(best, unit)}", "green"
+    if event.bound is not None:
+        yield f"bound {with_unit(bound, unit)}", "cyan"
+    if event.gap is not None:
+        yield f"gap {percent(event.gap)}", "yellow"
 
 
-@contextmanager
-def _shown(live: LineT, plain: Callable[[TextIO], PlainT]) -> Iterator[LineT | PlainT]:
-    console = TerminalConsole(stderr=True)
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield plain(console.file)  # type: ignore[arg-type]
-        return
-    with Live(live, console=console, refresh_per_second=8, transient=True):
-        yield live
+def plan_parts(event: PlanProgress) -> Parts:
+    """Yield what is examined, best goodput, bound and gap of a plan, each with its style."""
+    best = event.best
+    reached, bound = figures(best, event.bound if best is None else max(event.bound, best))
+    yield f"{event.examined:,}/{event.enumerated:,}", ""
+    if best is not None:
+        yield f"best {reached} {PER_SECOND}", "green"
+    yield f"at most {bound}", "cyan"
+    if best is not None and event.bound > 0:
+        yield f"gap {percent(max(1 - best / event.bound, 0.0))}", "yellow"
 
 
 def plain_line(event: Progress, unit: str) -> str:
-    """Return one event as one line of text without colour.
+    """Return one event of a run as one line of text without colour.
 
     Parameters
     ----------
@@ -87,50 +86,128 @@ def plain_line(event: Progress, unit: str) -> str:
     -------
     str
     """
-    parts = [f"[{event.seconds:8.2f} s] {event.event}: {event.source}"]
-    best, bound = figures(event.incumbent, event.bound)
-    if event.incumbent is not None:
-        parts.append(f"best {with_unit(best, unit)}")
-    if event.bound is not None:
-        parts.append(f"bound {with_unit(bound, unit)}")
-    if event.gap is not None:
-        parts.append(f"gap {percent(event.gap)}")
-    return "  ".join(parts)
+    return _plain(event.seconds, f"{event.event}: {event.source}", run_parts(event, unit))
 
 
-class PlainProgress:
-    """Writes each event as a line; the lines of several threads do not mix.
+def plain_plan_line(event: PlanProgress) -> str:
+    """Return the state of a plan as one line of text without colour."""
+    return _plain(event.seconds, event.phase, plan_parts(event))
 
-    Of events in a row that say nothing new, the first is enough. Those of heuristics are written
-    only if `everything` is asked for. Each line begins with the label.
-    """
+
+def _plain(seconds: float, what: str, parts: Parts) -> str:
+    return "  ".join([f"[{seconds:8.2f} s] {what}", *(text for text, _ in parts)])
+
+
+class PlainLines(Generic[EventT]):
+    """Writes events as lines if they are due after the one before; lines of threads do not mix."""
 
     def __init__(
-        self, stream: TextIO, unit: str, *, everything: bool = False, label: str = ""
+        self,
+        stream: TextIO,
+        line: Callable[[EventT], str],
+        is_due: Callable[[EventT | None, EventT], bool],
     ) -> None:
-        self._stream, self._unit, self._everything = stream, unit, everything
-        self._label = f"{label}  " if label else ""
+        self._stream, self._line, self._is_due = stream, line, is_due
         self._lock = threading.Lock()
-        self._latest: Progress | None = None
+        self._latest: EventT | None = None
 
-    def __call__(self, event: Progress) -> None:
-        """Write one event."""
-        if event.event == "heuristic" and not self._everything:
-            return
+    def __call__(self, event: EventT) -> None:
+        """Write one event, if there is something to say."""
         with self._lock:
-            if self._latest is not None and replace(self._latest, seconds=event.seconds) == event:
-                return
-            self._latest = event
-            _write(self._stream, f"{self._label}{plain_line(event, self._unit)}")
+            if self._is_due(self._latest, event):
+                self._latest = event
+                _write(self._stream, self._line(event))
 
 
-class LiveProgress(LiveLine):
+def run_lines(
+    stream: TextIO, unit: str, *, everything: bool = False, label: str = ""
+) -> PlainLines[Progress]:
+    """Return a writer of a line for each event of a run that says something new.
+
+    Parameters
+    ----------
+    stream : TextIO
+    unit : str
+    everything : bool
+        Write also what every heuristic reaches.
+    label : str
+        Beginning of each line.
+
+    Returns
+    -------
+    PlainLines
+    """
+
+    def is_due(latest: Progress | None, event: Progress) -> bool:
+        if event.event == "heuristic" and not everything:
+            return False
+        return latest is None or replace(latest, seconds=event.seconds) != event
+
+    head = f"{label}  " if label else ""
+    return PlainLines(stream, lambda event: head + plain_line(event, unit), is_due)
+
+
+def plan_lines(stream: TextIO, *, everything: bool = False) -> PlainLines[PlanProgress]:
+    """Return a writer of lines where phase or goodput of a plan change or much time has passed.
+
+    Parameters
+    ----------
+    stream : TextIO
+    everything : bool
+        No improvement of the best goodput waits.
+
+    Returns
+    -------
+    PlainLines
+    """
+
+    def is_due(latest: PlanProgress | None, event: PlanProgress) -> bool:
+        if latest is None or (everything and event.best != latest.best):
+            return True
+        is_new = event.phase != latest.phase or event.best != latest.best
+        return event.seconds - latest.seconds >= (1.0 if is_new else 10.0)
+
+    return PlainLines(stream, plain_plan_line, is_due)
+
+
+class LiveLine(Generic[EventT]):
+    """The state of a run as one line that is drawn anew several times a second."""
+
+    def __init__(self, title: str, time_limit: float | None) -> None:
+        self._title, self._limit = title, time_limit
+        self._began = time.monotonic()
+        self._spinner = Spinner("dots")
+        self._latest: EventT | None = None
+
+    def __call__(self, event: EventT) -> None:
+        """Take note of an event."""
+        self._latest = event
+
+    def __rich__(self) -> Text:
+        """Return the line as it is now."""
+        line = Text(no_wrap=True, overflow="ellipsis")
+        frame = self._spinner.render(time.monotonic())
+        line.append_text(frame if isinstance(frame, Text) else Text())
+        for place, (text, style) in enumerate(self.parts()):
+            line.append("  " if place else " ").append(text, style)
+        return line
+
+    @abstractmethod
+    def parts(self) -> Parts:
+        """Yield everything behind the spinner."""
+
+    def time_part(self) -> tuple[str, str]:
+        """Return the time that has passed, and the limit."""
+        limit = f" of {seconds(self._limit)}" if self._limit else ""
+        return f"{seconds(time.monotonic() - self._began)}{limit}", "bold"
+
+
+class LiveProgress(LiveLine[Progress]):
     """The state of a run as a live line, which ends with the title or begins with the label."""
 
     def __init__(self, title: str, unit: str, time_limit: float | None, label: str = "") -> None:
         super().__init__(title, time_limit)
         self._unit, self._label = unit, label
-        self._latest: Progress | None = None
         self._best_by: str | None = None
         self._phase = "starting"
 
@@ -142,26 +219,47 @@ class LiveProgress(LiveLine):
         improves = event.incumbent is not None and (before is None or event.incumbent < before)
         if event.event in {"incumbent", "heuristic"} and improves:
             self._best_by = event.source
-        self._latest = event
+        super().__call__(event)
 
-    def append_state(self, line: Text) -> None:
-        """Append label, time, best value, bound, gap and phase."""
-        line.append(f" {self._label} " if self._label else "")
-        line.append(" ")
-        self.append_time(line)
-        if (event := self._latest) is not None:
-            best, bound = figures(event.incumbent, event.bound)
-            if event.incumbent is not None:
-                line.append(f"  best {with_unit(best, self._unit)}", "green")
-                line.append(f" ({self._best_by})" if self._best_by else "", "dim")
-            if event.bound is not None:
-                line.append(f"  bound {bound}", "cyan")
-            if event.gap is not None:
-                line.append(f"  gap {percent(event.gap)}", "yellow")
-        line.append(f"  {self._phase}" + ("" if self._label else f"  {self._title}"), "dim")
+    def parts(self) -> Parts:
+        """Yield label, time, best value, bound, gap and phase."""
+        if self._label:
+            yield self._label, ""
+        yield self.time_part()
+        by = f" ({self._best_by})" if self._best_by else ""
+        for text, style in () if self._latest is None else run_parts(self._latest, self._unit):
+            yield text + (by if style == "green" else ""), style
+        yield self._phase if self._label else f"{self._phase}  {self._title}", "dim"
+
+
+class LivePlanProgress(LiveLine[PlanProgress]):
+    """The state of a plan as a bar and a line."""
+
+    def parts(self) -> Parts:
+        """Yield bar, time, best goodput, bound, gap and phase."""
+        event, width = self._latest, 12
+        done = 0 if event is None else round(event.examined / max(event.enumerated, 1) * width)
+        bar = "\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done
+        yield bar + "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "green"
+        yield self.time_part()
+        yield from () if event is None else plan_parts(event)
+        yield f"{'starting' if event is None else event.phase}  {self._title}", "dim"
 
 
 @contextmanager
+def _shown(
+    live: LiveLine[EventT], plain: Callable[[TextIO], PlainLines[EventT]], *, quiet: bool
+) -> Iterator[Callable[[EventT], None] | None]:
+    console = TerminalConsole(stderr=True)
+    if quiet:
+        yield None
+    elif not console.is_terminal or console.is_dumb_terminal:
+        yield plain(console.file)  # type: ignore[arg-type]
+    else:
+        with Live(live, console=console, refresh_per_second=8, transient=True):
+            yield live
+
+
 def progress(
     title: str,
     unit: str,
@@ -170,8 +268,8 @@ def progress(
     quiet: bool = False,
     everything: bool = False,
     label: str = "",
-) -> Iterator[ProgressListener | None]:
-    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards.
+) -> AbstractContextManager[ProgressListener | None]:
+    """Return a context with the listener that suits stderr, which tidies up afterwards.
 
     Parameters
     ----------
@@ -180,115 +278,39 @@ def progress(
     unit : str
     time_limit : float or None
     quiet, everything : bool
-        Tell nothing; or also what every heuristic reaches.
+        Tell nothing (the listener is None); or also what every heuristic reaches.
     label : str
 
-    Yields
-    ------
-    callable or None
+    Returns
+    -------
+    context manager
     """
-    if quiet:
-        yield None
-        return
-    live = LiveProgress(title, unit, time_limit, label)
-    with _shown(
-        live, lambda stream: PlainProgress(stream, unit, everything=everything, label=label)
-    ) as listener:
-        yield listener
+    return _shown(
+        LiveProgress(title, unit, time_limit, label),
+        lambda stream: run_lines(stream, unit, everything=everything, label=label),
+        quiet=quiet,
+    )
 
 
-def plain_plan_line(event: PlanProgress) -> str:
-    """Return the state of a plan as one line of text without colour."""
-    parts = [
-        f"[{event.seconds:8.2f} s] {event.phase}",
-        f"{event.examined:,} of {event.enumerated:,} examined",
-    ]
-    best, bound = _plan_figures(event)
-    if event.best is not None:
-        parts.append(f"best {best} {PER_SECOND}")
-    return "  ".join([*parts, f"at most {bound}"])
-
-
-def _plan_figures(event: PlanProgress) -> list[str]:
-    best = event.best
-    return figures(best, event.bound if best is None else max(event.bound, best))
-
-
-class PlainPlanProgress:
-    """Writes a line where the phase or the best goodput changes or much time has passed.
-
-    If `everything` is asked for, no improvement of the best goodput waits.
-    """
-
-    def __init__(self, stream: TextIO, *, everything: bool = False) -> None:
-        self._stream, self._everything = stream, everything
-        self._latest: PlanProgress | None = None
-
-    def __call__(self, event: PlanProgress) -> None:
-        """Write a line if there is something to say."""
-        if self._is_due(event):
-            self._latest = event
-            _write(self._stream, plain_plan_line(event))
-
-    def _is_due(self, event: PlanProgress) -> bool:
-        latest = self._latest
-        if latest is None or (self._everything and event.best != latest.best):
-            return True
-        is_new = event.phase != latest.phase or event.best != latest.best
-        return event.seconds - latest.seconds >= (1.0 if is_new else 10.0)
-
-
-class LivePlanProgress(LiveLine):
-    """The state of a plan as a bar and a line."""
-
-    _latest: PlanProgress | None = None
-
-    def __call__(self, event: PlanProgress) -> None:
-        """Take note of the state."""
-        self._latest = event
-
-    def append_state(self, line: Text) -> None:
-        """Append bar, time, best goodput, bound, gap and phase."""
-        event, width = self._latest, 12
-        done = 0 if event is None else round(event.examined / max(event.enumerated, 1) * width)
-        line.append(" " + "\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green")
-        line.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done) + " ", "dim")
-        self.append_time(line)
-        if event is None:
-            line.append(f"  starting  {self._title}", "dim")
-            return
-        best, bound = _plan_figures(event)
-        line.append(f"  {event.examined:,}/{event.enumerated:,}")
-        if event.best is not None:
-            line.append(f"  best {best}", "green")
-        line.append(f"  at most {bound}", "cyan")
-        if event.best is not None and event.bound > 0:
-            line.append(f"  gap {percent(max(1 - event.best / event.bound, 0.0))}", "yellow")
-        line.append(f"  {event.phase}  {self._title}", "dim")
-
-
-@contextmanager
 def plan_progress(
     title: str, *, time_limit: float | None, quiet: bool = False, everything: bool = False
-) -> Iterator[PlanListener | None]:
-    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards.
+) -> AbstractContextManager[PlanListener | None]:
+    """Return a context with the listener of a plan, as `progress` does of a run.
 
     Parameters
     ----------
     title, time_limit, quiet, everything
         As for `progress`.
 
-    Yields
-    ------
-    callable or None
-        Takes each `PlanProgress`.
+    Returns
+    -------
+    context manager
     """
-    if quiet:
-        yield None
-        return
-    live = LivePlanProgress(title, time_limit)
-    with _shown(live, lambda file: PlainPlanProgress(file, everything=everything)) as listener:
-        yield listener
+    return _shown(
+        LivePlanProgress(title, time_limit),
+        lambda stream: plan_lines(stream, everything=everything),
+        quiet=quiet,
+    )
 
 
 def tally(records: Iterable[BenchRecord]) -> str:
@@ -342,8 +364,7 @@ class TallyProgress:
             self._write(self._item(record))
         now = self._clock()
         if self._is_live:
-            self._stream.write(ERASE + printable(self.line(), LONGEST_LINE))
-            self._stream.flush()
+            self._write(self.line(), end="")
         elif now - self._told >= 10.0:  # a log of a day has 8,640 lines
             self._told = now
             self._write(self.line())
@@ -362,8 +383,7 @@ class TallyProgress:
     def close(self) -> None:
         """Take the live line away."""
         if self._is_live:
-            self._stream.write(ERASE)
-            self._stream.flush()
+            self._write("", end="")
 
     def _item(self, record: BenchRecord) -> str:
         place = f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
@@ -372,7 +392,7 @@ class TallyProgress:
         value = "" if record.value is None else f" {record.value:g} {record.time_unit}"
         return f"{place}{record.status.value}{value} after {record.seconds:.2f} s"
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: str, end: str = "\n") -> None:
         start = ERASE if self._is_live else ""
-        self._stream.write(f"{start}{printable(line, LONGEST_LINE)}\n")
+        self._stream.write(f"{start}{printable(line, LONGEST_LINE)}{end}")
         self._stream.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
@@ -19,7 +20,7 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, at_most, figure, figures, percent, seconds
-from ppsolve.solver.render.tables import TableColumn, facts, table
+from ppsolve.solver.render.tables import FactList, Field, FittingTable, TableColumn
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     STATUS_STYLE,
@@ -51,9 +52,7 @@ def summary_line(result: Result) -> Text:
     return line
 
 
-def report(
-    result: Result, *, verbose: bool = False, instance: Instance | None = None
-) -> RenderableType:
+def report(result: Result, *, verbose: bool = False, instance: Instance | None = None) -> Group:
     """Return a result: the best schedule, the bound, and every heuristic beside them.
 
     Parameters
@@ -72,7 +71,7 @@ def report(
     _append_count(title, result.value, unit_of(result), result.time_unit)
     known = [*drawing.facts(result, instance), *bottleneck(result)]
     rows = [*known, *ending(result, verbose=verbose)]
-    parts = [title, facts(rows), *_apart(drawing.parts(result, result.time_unit))]
+    parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
         parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
@@ -173,7 +172,7 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     _append_count(title, entry.value, entry.value_unit or unit, unit)
     note = rounding_note(entry.tick_error, unit)
     rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
-    return Group(title, facts(rows), *_apart(drawing.parts(entry, unit)))
+    return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
 
 
 def _headed(name: str, status: str, style: str) -> Text:
@@ -229,17 +228,18 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         is_named = result.value is not None and (names_units or _counts(result))
         best.append(with_unit(value, unit_of(result)) if is_named else value)
         bounds.append(bound)
-    entries = [best_entry(result) for result in results]
-    names = [entry.name if entry else ABSENT for entry in entries]
-    return table(
+    fields: tuple[Field[Result], ...] = (
+        Field("best heuristic", lambda r: getattr(best_entry(r), "name", ABSENT), 2),
+        Field("over\nbest", lambda r: getattr(best_entry(r), "gap", None), 3, percent),
+        Field("time", lambda r: r.wall_seconds, 4, seconds),
+    )
+    return FittingTable(
         TableColumn("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
         TableColumn("status", [r.status.value for r in results], is_text=True, expendable=1),
         TableColumn("best", best),
         TableColumn("bound", bounds, expendable=5),
         TableColumn("gap", [percent(r.gap) for r in results]),
-        TableColumn("best heuristic", names, is_text=True, expendable=2),
-        TableColumn("over\nbest", [percent(e.gap if e else None) for e in entries], expendable=3),
-        TableColumn("time", [seconds(r.wall_seconds) for r in results], expendable=4),
+        *(field.column(results) for field in fields),
     )
 
 
@@ -260,33 +260,18 @@ def _is_closed_by_heuristic(result: Result) -> bool:
     return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
 
 
-def _is_repeated(name: str, results: Sequence[Result]) -> bool:
-    drawings = {drawing_of(result.kind) for result in results}
-    return any(drawing.is_repeated(name, results) for drawing in drawings)
+OTHERS = (
+    ("infeasible", HeuristicStatus.INFEASIBLE, 2),
+    ("failed", HeuristicStatus.FAILED, 1),
+    ("n.a.", HeuristicStatus.NOT_APPLICABLE, 4),
+)
 
 
-def _counts_of(
-    status: HeuristicStatus, found: Sequence[Sequence[Pair]], results: Sequence[Result]
-) -> list[str]:
-    """Return on how many instances each heuristic had a status.
-
-    Searches are left out where the optimum is known already. Where any was, feasible ones are
-    counted as so many of those that were run: nothing is known of the others.
-    """
-    counts = [sum(entry.status is status for _, entry in pairs) for pairs in found]
-    if status is not HeuristicStatus.FEASIBLE or not any(_skips(pairs, results) for pairs in found):
-        return list(map(str, counts))
-    tried = [
-        sum(entry.status is not HeuristicStatus.NOT_APPLICABLE for _, entry in pairs)
-        for pairs in found
-    ]
-    return [f"{count} of {number}" for count, number in zip(counts, tried, strict=True)]
-
-
-def _skips(pairs: Sequence[Pair], results: Sequence[Result]) -> bool:
-    """Whether a heuristic has no entry in some result of a kind that it has entries in."""
-    kinds = {result.kind for result, _ in pairs}
-    return sum(result.kind in kinds for result in results) > len(pairs)
+def _of_tried(pairs: Sequence[Pair]) -> str:
+    """Return on how many of the instances on which it was run a heuristic has a schedule."""
+    counts = Counter(entry.status for _, entry in pairs)
+    tried = len(pairs) - counts[HeuristicStatus.NOT_APPLICABLE]
+    return f"{counts[HeuristicStatus.FEASIBLE]} of {tried}"
 
 
 def _heuristics(results: Sequence[Result]) -> RenderableType:
@@ -298,29 +283,22 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
         name: pairs
         for name, pairs in found.items()
         if any(e.status is not HeuristicStatus.NOT_APPLICABLE for _, e in pairs)
-        and not _is_repeated(name, results)
-    }
-    has_failed = any(e.status is HeuristicStatus.FAILED for r in results for e in r.heuristics)
-    expendable = {
-        HeuristicStatus.FEASIBLE: 1,
-        HeuristicStatus.INFEASIBLE: 2,
-        HeuristicStatus.FAILED: 1 if has_failed else 3,
-        HeuristicStatus.NOT_APPLICABLE: 4,
     }
     feasible = [
         [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
         for pairs in shown.values()
     ]
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
-    return table(
+    return FittingTable(
         TableColumn("heuristic", list(shown), is_text=True),
+        TableColumn("feasible", [_of_tried(pairs) for pairs in shown.values()], expendable=1),
         *(
             TableColumn(
-                "n.a." if status is HeuristicStatus.NOT_APPLICABLE else status.value,
-                _counts_of(status, list(shown.values()), results),
+                head,
+                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
                 expendable=place,
             )
-            for status, place in expendable.items()
+            for head, status, place in OTHERS
         ),
         TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
         TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),

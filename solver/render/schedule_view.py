@@ -17,8 +17,8 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND
 from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.render.colours import COLLECTIVES
-from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.render.tables import TableColumn, facts, indented, table
+from ppsolve.solver.render.figures import figure, figures, ratio
+from ppsolve.solver.render.tables import FactList, Field, indented, table_of
 from ppsolve.solver.render.wording import bubble_name
 
 Window = tuple[float, float | None]
@@ -89,7 +89,7 @@ class ScheduleReport:
         """Return all of it, one below the other."""
         notes = (Text(f" {note}", "dim", overflow="fold") for note in self.notes)
         title = Text(self.title, "bold", overflow="fold")
-        return Group(title, self.chart, *notes, Text(), facts(self.facts), Text(), self.table)
+        return Group(title, self.chart, *notes, Text(), FactList(self.facts), Text(), self.table)
 
 
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
@@ -180,22 +180,16 @@ def busy_table(
     RenderableType
         The table, indented; times in the unit of the rows.
     """
-    found = table(
-        TableColumn(head, [row.name for row in rows], is_text=True),
-        TableColumn("busy", [figure(row.busy) for row in rows]),
-        TableColumn("idle", [figure(makespan - row.busy) for row in rows]),
-        TableColumn(
-            "busy %",
-            [f"{row.busy / makespan:.1%}" if makespan else ABSENT for row in rows],
-            expendable=3,
-        ),
-        TableColumn("first start", [figure(_first(row)) for row in rows], expendable=1),
-        TableColumn("last end", [figure(_last(row)) for row in rows], expendable=2),
-        TableColumn(
-            "peak memory", [peaks.get(row.name, ABSENT) for row in rows] if peaks else None
-        ),
+    fields: tuple[Field[Row], ...] = (
+        Field(head, lambda row: row.name),
+        Field("busy", lambda row: row.busy, 0, figure),
+        Field("idle", lambda row: makespan - row.busy, 0, figure),
+        Field("busy %", lambda row: row.busy / makespan if makespan else None, 3, "{:.1%}".format),
+        Field("first start", _first, 1, figure),
+        Field("last end", _last, 2, figure),
+        Field("peak memory", lambda row: (peaks or {}).get(row.name), 0, str),
     )
-    return indented(found)
+    return indented(table_of(rows, *(fields if peaks else fields[:-1])))
 
 
 def _first(row: Row) -> float | None:

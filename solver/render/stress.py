@@ -6,31 +6,29 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.stress import StressEntry, StressReport
-from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
+from ppsolve.solver.render.figures import BAR, figure, percent, scaled
+from ppsolve.solver.render.tables import Field, FittingTable, TableColumn, indented
 
 
 def stress_report(found: StressReport) -> RenderableType:
     """Return a sentence, and a table of all schedules, soonest 95th percentile first."""
     best, *others = found.entries
     ordered = [best, *sorted(others, key=lambda entry: (entry.p95, entry.mean))]
-    table = FittingTable(
-        TableColumn(f"schedule ({found.time_unit})", is_text=True, is_cut=True),
-        TableColumn("planned"),
-        TableColumn("mean"),
-        TableColumn("p5", expendable=3),
-        TableColumn("p95"),
-        TableColumn("p99", expendable=2),
-        TableColumn("worst", expendable=4),
-        TableColumn("best is\nnot later"),
-        TableColumn("p5 ━ mean ● p99", is_text=True, expendable=1),
-    )
     low, high = min(e.p5 for e in ordered), max(e.p99 for e in ordered)
-    for entry in ordered:
-        figures = (entry.mean, entry.p5, entry.p95, entry.p99, entry.worst)
-        ahead = ABSENT if entry.stays_ahead is None else percent(entry.stays_ahead)
-        cells = (figure(entry.planned), *map(figure, figures), ahead, _bar(entry, low, high))
-        table.add_row(entry.name, *cells, style="bold" if entry is best else "")
+    unit = found.time_unit
+    name = TableColumn(f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True)
+    fields: tuple[Field[StressEntry], ...] = (
+        Field("planned", lambda e: e.planned, 0, figure),
+        Field("mean", lambda e: e.mean, 0, figure),
+        Field("p5", lambda e: e.p5, 3, figure),
+        Field("p95", lambda e: e.p95, 0, figure),
+        Field("p99", lambda e: e.p99, 2, figure),
+        Field("worst", lambda e: e.worst, 4, figure),
+        Field("best is\nnot later", lambda e: e.stays_ahead, 0, percent),
+        Field("p5 ━ mean ● p99", lambda e: _bar(e, low, high), 1),
+    )
+    columns = (field.column(ordered) for field in fields)
+    table = FittingTable(name, *columns, styles=["bold", *[""] * len(others)])
     return Group(_sentence(found), Text(), indented(table))
 
 
@@ -51,13 +49,8 @@ def _sentence(found: StressReport) -> Text:
     )
 
 
-def _bar(entry: StressEntry, low: float, high: float, width: int = 24) -> str:
-    def place(value: float) -> int:
-        share = (value - low) / (high - low) if high > low else 0.0
-        return round(share * (width - 1))
-
-    cells = [" "] * width
-    for column in range(place(entry.p5), place(entry.p99) + 1):
-        cells[column] = "━"
-    cells[place(entry.mean)] = "●"
+def _bar(entry: StressEntry, low: float, high: float) -> str:
+    first, mean, last = (scaled(v, low, high, 24) for v in (entry.p5, entry.mean, entry.p99))
+    cells = [*" " * first, *BAR * (last - first + 1), *" " * 24]
+    cells[mean] = "●"
     return "".join(cells).rstrip()

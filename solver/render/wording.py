@@ -22,7 +22,6 @@ ENTRY_STYLE = {
 }
 ITERATIONS = "iterations"
 
-_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
 _LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
 
 
@@ -79,36 +78,6 @@ def with_unit(text: str, unit: str) -> str:
     str
     """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
-
-
-def _status_word(entry: HeuristicEntry, result: Result) -> str:
-    is_best = entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value
-    if not is_best or entry.value is None:
-        return spaced(entry.status)
-    return "optimal" if result.status is Status.OPTIMAL else "best"
-
-
-def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
-    """Return the outcome of a heuristic: its status, its pattern, and a reason if there is one.
-
-    Parameters
-    ----------
-    entry : HeuristicEntry
-    result : Result
-        The entry is compared with it.
-    verbose : bool
-        Give the whole reason.
-
-    Returns
-    -------
-    str
-    """
-    word = _status_word(entry, result) + (f" under {entry.pattern}" if entry.pattern else "")
-    if not entry.reason:
-        return word
-    if not verbose and (memory := _MEMORY.match(entry.reason)):
-        return f"{word}: {memory['excess']}"
-    return f"{word}: {separated(entry.reason, result.time_unit)}"
 
 
 def separated(text: str, unit: str) -> str:

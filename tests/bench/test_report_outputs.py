@@ -68,7 +68,7 @@ def section(report: Report, title: str) -> Section:
 
 def cells(found: Section) -> list[list[str]]:
     assert found.sheet is not None
-    return [[cell.text for cell in row] for row in found.sheet.rows]
+    return [list(row) for row in found.sheet.rows]
 
 
 class Page(HTMLParser):

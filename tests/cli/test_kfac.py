@@ -154,7 +154,7 @@ def test_claims_below_the_bound_are_called_impossible(run, converted):
         "device 3 1 iteration claimed, impossible: 3 inversions before their curvature, "
         "3 inversions before their sync; at least 2 iterations (proved by work)"
     ) in text
-    assert "pipefisher 1 all 1 - infeasible" in text
+    assert "pipefisher 1 - all 1 infeasible: breaks rules" in text
 
 
 def test_quiet_is_one_line(run, converted):
@@ -278,7 +278,9 @@ def test_a_heuristic_without_a_schedule(run, converted):
 def test_show_a_heuristic_that_breaks_rules(run, converted):
     done = run("show", converted(REFILL), "--heuristic", "pipefisher")
     assert done.exit_code == 0
-    assert done.stderr == "warning: infeasible: breaks rules: 1 inversion before its curvature\n"
+    assert done.stderr.startswith(
+        "warning: infeasible: breaks rules: 1 inversion before its curvature; first precedence: "
+    )
     assert "X inversion A" in done.stdout
 
 

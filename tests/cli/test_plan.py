@@ -102,7 +102,7 @@ class TestAnswers:
         assert done.exit_code == 0
         assert done.stdout.startswith("tiny: OPTIMAL\n")
         assert done.stderr == (
-            "[    0.50 s] heuristics  3 of 8 examined  best 1 samples/s  at most 2\n"
+            "[    0.50 s] heuristics  3/8  best 1 samples/s  at most 2  gap 50.00 %\n"
         )
         lines = done.stdout.split("\n")
         assert lines == [line.rstrip() for line in lines]

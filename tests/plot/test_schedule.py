@@ -4,9 +4,10 @@ import pytest
 
 import ppsolve
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.render.chart import PIECES, Bar, labels_of, pieces_of, text_width
+from ppsolve.solver.render.chart import Bar
 from ppsolve.solver.render.colours import BLUE, darker, ink_on, lightened, look_of
 from ppsolve.solver.render.line_chart import figure_bytes
+from ppsolve.solver.render.pieces import PIECES, labels_of, pieces_of, text_width
 from ppsolve.solver.render.plot.pictures import gantt
 
 pytest.importorskip("matplotlib")

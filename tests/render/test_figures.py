@@ -124,7 +124,7 @@ def test_progress():
     assert "best 100.0000001 us  bound 100 us" in plain_line(event, "us")
     live = LiveProgress("demo", "us", 10)
     live(event)
-    assert "best 100.0000001 us (cp-sat)  bound 100  gap <0.01 %" in live.__rich__().plain
+    assert "best 100.0000001 us (cp-sat)  bound 100 us  gap <0.01 %" in live.__rich__().plain
     live(replace(event, incumbent=None, gap=None))
     assert "best" not in live.__rich__().plain
 

@@ -17,7 +17,7 @@ from ppsolve.solver.render.colours import KFAC, PIPELINE, letter_of
 from ppsolve.solver.render.kfac.drawing import impossible_devices, per_device
 from ppsolve.solver.render.kfac.ids import RefreshId
 from ppsolve.solver.render.kfac.view import repeats_of
-from ppsolve.solver.render.progress import PlainProgress, plain_line
+from ppsolve.solver.render.progress import plain_line, run_lines
 from ppsolve.solver.render.reports import comparison, entry_line, report, summary_line
 from ppsolve.solver.render.terminal_chart import Axis
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
@@ -85,11 +85,11 @@ demo: OPTIMAL, 3 iterations
        0            3   3 work     90.50 %      12,345       4     4 it.
        1            2   2 cp-sat   80.25 %       1,000     2.5         -
 
-                                                   over
-  heuristic           iterations   per device      best   status
-  ──────────────────────────────────────────────────────────────────
-  pipefisher-causal            4   4 2          33.33 %   feasible
-  pipefisher                   2   2 2                -   infeasible
+                                      over
+  heuristic           iterations      best   per device   status
+  ──────────────────────────────────────────────────────────────────────────────────────────────────
+  pipefisher-causal            4   33.33 %   4 2          feasible
+  pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature pa~
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
   and claims fewer iterations than any valid schedule has:
@@ -239,7 +239,7 @@ def test_progress_counts_iterations():
 
 def test_events_that_say_nothing_new_are_told_once():
     stream = io.StringIO()
-    listener = PlainProgress(stream, ITERATIONS)
+    listener = run_lines(stream, ITERATIONS)
     for seconds, bound in ((1.0, 1), (2.0, 1), (3.0, 2), (4.0, 2), (5.0, 1)):
         listener(Progress("bound", seconds, "cp-sat", bound=bound))
     assert re.findall(r"\[ +(\d)", stream.getvalue()) == ["1", "3", "5"]

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from ppsolve.solver.render.chart import Bar, Chart, Row
-from ppsolve.solver.render.tables import TableColumn, indented, table
+from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.render.terminal import TerminalConsole
 
 
@@ -16,7 +16,7 @@ def drawn(renderable, width):
     return buffer.getvalue()
 
 
-TABLE = table(
+TABLE = FittingTable(
     TableColumn("name", ["aaaa"], is_text=True),
     TableColumn("first\nend", ["1"], expendable=1),
     TableColumn("pipe-\nfisher", ["123456"], expendable=2),
@@ -46,7 +46,7 @@ def test_where_a_width_is_given_a_wider_one_is_asked_for(capsys):
 
 
 def test_columns_that_stay_are_not_called_left_out():
-    assert "left out" not in drawn(table(TableColumn("a long header", ["1"])), 5)
+    assert "left out" not in drawn(FittingTable(TableColumn("a long header", ["1"])), 5)
 
 
 def chart(count, length, part=(0, None), **fields):

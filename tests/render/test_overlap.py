@@ -295,12 +295,11 @@ def test_the_report_of_a_result():
         r"makespan +2,000 us  by cp-sat", r"lower bound +2,000 us  by work", r"gap +0.00 %",
         r"exposed +500 us, 25.00 % of the makespan", r"max in flight +2$",
         r"peak live bytes +36.5$", r"original +2,400 +20.00 % +900 +1,900 +feasible",
-        r"raise-comms +- +- +- +- +failed", r"infeasible, live bytes above the cap of 40 "
-        r"\(sink-waits: 108\)", r"come first \(raise-comms, inductor-default\)",
+        r"raise-comms +- +- +- +- +failed: several collectives left to come first$",
+        r"infeasible: 108 of 40 live bytes$",
         r"c4 +1,234 us +\.\.\. > n4 > n5 > n6 > n7$", r"and 2 more \(--verbose lists them\)",
     ):  # fmt: skip
         assert re.search(words, text, re.M), words
-    assert "raise-comms-stable" not in text
     assert "c5" not in text
 
 
@@ -317,8 +316,9 @@ def test_a_verbose_report_leaves_nothing_out():
     )
     text = drawn(report(found, verbose=True), 160)
     assert "older" in text
-    assert "assert len(cur_comms) <= 1); completed before: sink_waits (raise-comms, raise" in text
-    assert "not applicable, needs a pipeline (1f1b)" in text
+    words = " ".join(text.split())
+    assert "completed before: sink_waits" in words and "raise-comms-stable" in words
+    assert "not applicable: needs a pipeline" in words
     assert re.search(r"c6 +1 us +n0 > n1 > n2 > n3 > n4 > n5 > n6 > n7", text)
 
 
@@ -380,8 +380,7 @@ def test_comparison_tells_programs_units_and_failures():
     text = drawn(comparison([first, second]), 140)
     assert re.search(r"demo +OPTIMAL +2,000 us +2,000 ", text)
     assert re.search(r"other +OPTIMAL +2,000 ms +2,000 ", text)
-    assert re.search(r"raise-comms +0 +0 +2 +0 +0 +- +-", text)
-    assert "raise-comms-stable" not in text
+    assert re.search(r"raise-comms +0 of 2 +0 +2 +0 +0 +- +-", text)
     assert re.search(r"demo +500 +25.00 % +2 +36.5 +900 +-", text)
     narrow = drawn(comparison([first, second]), 60)
     assert "failed" in narrow

@@ -26,8 +26,8 @@ from ppsolve.solver.render.line_chart import (
 from ppsolve.solver.render.plan import in_words, plan_chart, plan_report, run_lengths
 from ppsolve.solver.render.progress import (
     LivePlanProgress,
-    PlainPlanProgress,
     plain_plan_line,
+    plan_lines,
     plan_progress,
 )
 from ppsolve.solver.render.terminal_chart import round_step
@@ -327,28 +327,28 @@ class TestProgress:
         return PlanProgress(seconds, phase, examined, 1200, best, bound)
 
     def test_plain_lines(self):
-        assert plain_plan_line(self.event(1.25)) == (
-            "[    1.25 s] heuristics  3 of 1,200 examined  at most 4"
+        assert plain_plan_line(self.event(1.25)) == ("[    1.25 s] heuristics  3/1,200  at most 4")
+        assert plain_plan_line(self.event(best=5.0)).endswith(
+            "best 5 samples/s  at most 5  gap 0.00 %"
         )
-        assert plain_plan_line(self.event(best=5.0)).endswith("best 5 samples/s  at most 5")
 
     def test_lines_come_at_changes_but_not_more_often_than_once_a_second(self):
         stream = io.StringIO()
-        write = PlainPlanProgress(stream)
+        write = plan_lines(stream)
         for step in range(500):
             write(self.event(step / 50, ("heuristics", "splits")[step % 2], best=float(step)))
         assert 9 <= len(stream.getvalue().splitlines()) <= 11
 
     def test_lines_without_changes_are_rare(self):
         stream = io.StringIO()
-        write = PlainPlanProgress(stream)
+        write = plan_lines(stream)
         for step in range(50):
             write(self.event(float(step)))
         assert len(stream.getvalue().splitlines()) == 5
 
     def test_everything_has_each_improvement(self):
         stream = io.StringIO()
-        write = PlainPlanProgress(stream, everything=True)
+        write = plan_lines(stream, everything=True)
         for step in range(5):
             write(self.event(step / 100, best=float(step)))
         assert len(stream.getvalue().splitlines()) == 5
@@ -356,7 +356,7 @@ class TestProgress:
     def test_a_closed_stream_is_nobodys_problem(self):
         stream = io.StringIO()
         stream.close()
-        write = PlainPlanProgress(stream)
+        write = plan_lines(stream)
         write(self.event())
         assert stream.closed
 
@@ -370,7 +370,7 @@ class TestProgress:
         assert len(text) <= width
         assert "\n" not in text
         if width == 140:
-            assert "600/1,200  best 2  at most 4  gap 50.00 %  heuristics  tiny" in text
+            assert "600/1,200  best 2 samples/s  at most 4  gap 50.00 %  heuristics  tiny" in text
         live(self.event(best=0.0, bound=0.0))
         assert "gap" not in drawn(Group(live), 140)
 

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,20 +14,15 @@ from rich.text import Text
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.report import FamilyFigures, Report
-from ppsolve.solver.bench.report.rows import BoundRow, MethodRow, Spread
+from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow
 from ppsolve.solver.render.bench.sections import (
     FOOTER,
     Section,
-    SortableTable,
     headline,
     origin,
     sections,
 )
-from ppsolve.solver.render.tables import TableColumn, table
-
-# Columns of texts without a known length go on below instead of widening the table.
-_WRAPPED = {"reason", "remark", "contradiction", "processor", "worst on", "instance"}
-_WRAPPED |= {"before", "after"}
+from ppsolve.solver.render.tables import FittingTable
 
 
 def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
@@ -64,22 +60,7 @@ def _section(section: Section) -> Iterator[RenderableType]:
     yield Text(section.title, "bold red" if section.is_alarm else "bold")
     yield from (Text(note) for note in section.notes)
     if section.sheet is not None:
-        yield _table(section.sheet)
-
-
-def _table(sheet: SortableTable) -> RenderableType:
-    return table(
-        *(
-            TableColumn(
-                heading.name.replace(", ", ",\n").replace("mean ", "mean\n"),
-                [row[place].text for row in sheet.rows],
-                is_text=heading.is_text,
-                wraps=heading.name in _WRAPPED,
-                expendable=heading.expendable,
-            )
-            for place, heading in enumerate(sheet.fields)
-        )
-    )
+        yield section.sheet
 
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
@@ -120,27 +101,31 @@ def _markdown_section(section: Section) -> Iterator[str]:
         yield from _markdown_table(section.sheet)
 
 
-def _markdown_table(sheet: SortableTable) -> Iterator[str]:
-    yield _markdown_row(heading.name for heading in sheet.fields)
-    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.fields)} |"
-    for row in sheet.rows:
-        yield _markdown_row(cell.text for cell in row)
+def _markdown_table(sheet: FittingTable) -> Iterator[str]:
+    yield _markdown_row(column.title for column in sheet.columns)
+    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.columns)} |"
+    yield from map(_markdown_row, sheet.rows)
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(_escaped, cells))} |"
 
 
-COUNTS = ("instances", "solved", "proved", "wins", "infeasible", "failed", "not_applicable")
-BOUND_COUNTS = ("strongest", "tight")
 SPREAD = ("count", "mean", "median", "worst", "worst_at")
 # Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours.
 FIELDS = (
     "family",
     "role",
     "name",
-    *COUNTS,
-    *BOUND_COUNTS,
+    "instances",
+    "solved",
+    "proved",
+    "wins",
+    "infeasible",
+    "failed",
+    "not_applicable",
+    "strongest",
+    "tight",
     *(f"{what}_{part}" for what in ("excess", "deviation", "gap", "seconds") for part in SPREAD),
     *(f"{what}_{part}" for what in ("to_best", "to_proof") for part in SPREAD),
 )
@@ -152,7 +137,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def csv_report(report: Report) -> str:
     """Return a report as CSV with a header line; shares are plain numbers, times seconds."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, FIELDS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(stream, FIELDS, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for part in (report.every, *report.families):
         writer.writerows({key: _plain(value) for key, value in row.items()} for row in _rows(part))
@@ -160,31 +145,23 @@ def csv_report(report: Report) -> str:
 
 
 def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
-    total = part.total
-    for method in part.methods:
-        row = _method(method)
-        if method.method.role == "ours":
-            row |= _spread("gap", total.gap)
-            row |= _spread("to_best", total.to_best) | _spread("to_proof", total.to_proof)
-        yield {"family": total.family, **row}
+    for row in part.methods:
+        total = _flat(part.total) if row.method.role == "ours" else {}
+        named = {"role": row.method.role.value, "name": row.method.name}
+        yield {**total, "family": part.total.family, **named, **_flat(row)}
     for bound in part.bounds:
-        yield {"family": total.family, **_bound(bound)}
+        yield {"family": part.total.family, "role": "bound", **_flat(bound)}
 
 
-def _method(row: MethodRow) -> dict[str, Any]:
-    found = {"role": row.method.role.value, "name": row.method.name}
-    found |= {name: getattr(row, name) for name in COUNTS}
-    return found | _spread("excess", row.excess) | _spread("seconds", row.seconds)
-
-
-def _bound(row: BoundRow) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": "bound", "name": row.name, "instances": row.instances}
-    found |= {name: getattr(row, name) for name in BOUND_COUNTS}
-    return found | _spread("deviation", row.deviation)
-
-
-def _spread(name: str, spread: Spread) -> dict[str, Any]:
-    return {f"{name}_{part}": getattr(spread, part) for part in SPREAD}
+def _flat(row: FamilyRow | MethodRow | BoundRow) -> dict[str, Any]:
+    """Return the figures of a row; those of a spread are named for both."""
+    found: dict[str, Any] = {}
+    for key, value in asdict(row).items():
+        if isinstance(value, dict):
+            found |= {f"{key}_{part}": figure for part, figure in value.items()}
+        else:
+            found[key] = value
+    return found
 
 
 def _plain(value: Any) -> Any:

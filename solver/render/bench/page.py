@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
-from typing import Any
 
-from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.report import Report
 from ppsolve.solver.render.bench.pictures import Picture
 from ppsolve.solver.render.bench.sections import (
     FOOTER,
-    Field,
     Section,
-    SortableTable,
-    TableCell,
+    headline,
     origin,
     sections,
 )
-from ppsolve.solver.render.figures import percent, seconds
+from ppsolve.solver.render.html import table_html, text
 from ppsolve.solver.render.page.tables import asset
 
 # A browser loads nothing for the page but what stands in it.
@@ -42,41 +37,20 @@ def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
 
 
 def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[str]:
-    title = _text(f"Benchmark report: {report.source}")
+    title = text(f"Benchmark report: {report.source}")
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title><style>\n{asset('benchmarks.css')}</style></head><body>"
-    yield f'<header><h1>Benchmark report</h1><p class="dim">{_text(origin(report))}</p></header>'
-    yield from _facts(report)
+    yield f'<header><h1>Benchmark report</h1><p class="dim">{text(origin(report))}</p></header>'
+    yield f"<p><strong>{text(headline(report))}</strong></p>"
     if pictures is None:
         yield '<p class="dim">No pictures: they need matplotlib, the extra "plot".</p>'
     yield from _sections(report, pictures or {})
     yield "<footer><h2>Words</h2>"
-    yield from (f"<p>{_text(line)}</p>" for line in FOOTER)
+    yield from (f"<p>{text(line)}</p>" for line in FOOTER)
     yield f"</footer><script>\n{asset('benchmarks.js')}</script></body></html>"
-
-
-def _facts(report: Report) -> Iterator[str]:
-    total = report.every.total
-    facts = [
-        ("instances", f"{total.instances:,}", False),
-        ("solved", f"{total.solved:,}", False),
-        ("proved", f"{total.proved:,}", False),
-        ("mean gap", percent(total.gap.mean), False),
-        ("failed", f"{total.failures:,}", total.failures > 0),
-        ("in all", seconds(total.seconds), False),
-    ]
-    if report.comparison is not None:
-        worse, better = report.comparison.regressions, report.comparison.improvements
-        facts.append(("regressions", f"{len(worse):,}", bool(worse)))
-        facts.append(("improvements", f"{len(better):,}", False))
-    yield '<ul class="facts">'
-    for name, figure, is_alarm in facts:
-        yield f"<li{_class('alarm' if is_alarm else '')}><b>{_text(figure)}</b>"
-        yield f"<span>{_text(name)}</span></li>"
-    yield "</ul>"
 
 
 def _sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:
@@ -88,7 +62,7 @@ def _sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:
             elif section.family is not None:
                 yield "<h2>Single families</h2>"
             if section.family is not None:
-                yield f"<details><summary>{_text(section.family)}</summary>"
+                yield f"<details><summary>{text(section.family)}</summary>"
             family = section.family
         picture = pictures.get(section.picture) if section.picture else None
         if picture is not None or section.sheet is not None or section.notes:
@@ -100,39 +74,14 @@ def _sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:
 def _section(section: Section, picture: Picture | None) -> Iterator[str]:
     level = 2 if section.family is None else 3
     yield f"<section{_class('alarm' if section.is_alarm else '')}>"
-    yield f"<h{level}>{_text(section.title)}</h{level}>"
-    yield from (f"<p>{_text(note)}</p>" for note in section.notes)
+    yield f"<h{level}>{text(section.title)}</h{level}>"
+    yield from (f"<p>{text(note)}</p>" for note in section.notes)
     if picture is not None:
-        yield f'<figure role="img" aria-label="{_text(picture.title)}">{picture.inline()}</figure>'
+        yield f'<figure role="img" aria-label="{text(picture.title)}">{picture.inline()}</figure>'
     if section.sheet is not None:
-        yield from _table(section.sheet)
+        yield table_html(section.sheet)
     yield "</section>"
-
-
-def _table(sheet: SortableTable) -> Iterator[str]:
-    yield '<div class="wide"><table><thead><tr>'
-    for heading in sheet.fields:
-        yield f'<th scope="col"{_class(_kind(heading))}>{_text(heading.name)}</th>'
-    yield "</tr></thead><tbody>"
-    for row in sheet.rows:
-        cells = (_cell(cell, head) for cell, head in zip(row, sheet.fields, strict=True))
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _cell(cell: TableCell, heading: Field[Any]) -> str:
-    names = [_kind(heading), "long" if heading.is_text and len(cell.text) > 40 else ""]
-    order = "" if cell.order is None else f' data-order="{cell.order!r}"'
-    return f"<td{_class(' '.join(filter(None, names)))}{order}>{_text(cell.text)}</td>"
-
-
-def _kind(heading: Field[Any]) -> str:
-    return "text" if heading.is_text else ""
 
 
 def _class(names: str) -> str:
     return f' class="{names}"' if names else ""
-
-
-def _text(text: str) -> str:
-    return escape(printable(text), quote=True)

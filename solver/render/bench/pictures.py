@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.cases import Role
@@ -128,35 +128,41 @@ def _svg(title: str, draw: Callable[[Axes], None]) -> str:
     return figure_bytes(drawn, "svg", OWN_STYLE).decode()
 
 
-def _looks() -> Iterator[dict[str, Any]]:
-    for dashes, colour in product(("-", "--", ":"), SERIES):
-        yield {"color": colour, "linestyle": dashes}
-
-
 def _label(text: str, longest: int = LIMITS.label) -> str:
     return shorten(printable(text), longest)
+
+
+def _draw_steps(
+    axes: Axes, lines: Mapping[str, Sequence[tuple[float, float]]], bold: Collection[str]
+) -> None:
+    """Draw lines of steps by name over a logarithmic axis, the first ones on top."""
+    looks = product(("-", "--", ":"), SERIES)
+    for number, ((name, points), look) in enumerate(zip(lines.items(), looks, strict=False)):
+        # A name that begins with an underscore would be left out of the legend.
+        label = f" {_label(name)}" if name.startswith("_") else _label(name)
+        axes.plot(
+            [x for x, _ in points], [y for _, y in points], drawstyle="steps-post", label=label,
+            lw=2.6 if name in bold else 1.5, zorder=3 + LIMITS.lines - number,
+            linestyle=look[0], color=look[1],
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
 
 def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
     farthest = max(profile.steps[-1][0] for profile in chosen)
     edge = min(max(farthest**1.05, LIMITS.least_ratio), LIMITS.ratio)
-    lines = []
-    for number, (profile, look) in enumerate(zip(chosen, _looks(), strict=False)):
+    lines = {}
+    for profile in chosen:
         inside = _fewer([(ratio, share) for ratio, share in profile.steps if ratio <= edge])
-        ratios = [1.0, *(ratio for ratio, _ in inside), edge]
-        shares = [0.0, *(share for _, share in inside)]
-        width = 2.6 if profile.method.role is Role.OURS else 1.6
-        lines += axes.plot(
-            ratios, [*shares, shares[-1]], drawstyle="steps-post", lw=width,
-            zorder=3 + LIMITS.lines - number, **look,
-        )  # fmt: skip
-    axes.set_xscale("log")
+        last = inside[-1][1] if inside else 0.0
+        lines[profile.method.name] = [(1.0, 0.0), *inside, (edge, last)]
+    _draw_steps(axes, lines, {p.method.name for p in chosen if p.method.role is Role.OURS})
     axes.set(xlim=(1, edge), ylim=(0, 1.03), xlabel="value / best value", ylabel="instances")
     ticks = list(_ratio_ticks(edge))
     axes.set_xticks(ticks, [f"{ratio:g}" for ratio in ticks])
-    axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    _legend(axes, lines, [profile.method.name for profile in chosen])
 
 
 def _fewer(steps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -176,26 +182,12 @@ def _ratio_ticks(edge: float) -> Iterator[float]:
 
 
 def _draw_gaps(axes: Axes, curves: Sequence[GapCurve]) -> None:
-    first = min(curve.points[0][0] for curve in curves)
-    last = max(curve.points[-1][0] for curve in curves)
-    lines = []
-    for number, (curve, look) in enumerate(zip(curves, _looks(), strict=False)):
-        seconds = [first / 2, *(time for time, _ in curve.points), last * 1.2]
-        gaps = [1.0, *(gap for _, gap in curve.points), curve.last]
-        lines += axes.plot(
-            seconds, gaps, drawstyle="steps-post", lw=1.4 if number else 2.6,
-            zorder=3 + LIMITS.lines - number, **look,
-        )  # fmt: skip
-    axes.set_xscale("log")
+    first = min(curve.points[0][0] for curve in curves) / 2
+    last = max(curve.points[-1][0] for curve in curves) * 1.2
+    lines = {c.family: [(first, 1.0), *c.points, (last, c.last)] for c in curves}
+    _draw_steps(axes, lines, {curves[0].family})
     axes.set_yscale("symlog", linthresh=LIMITS.linear_below)
-    axes.set(xlim=(first / 2, last * 1.2), ylim=(0, 1.3), xlabel="seconds", ylabel="mean gap")
+    axes.set(xlim=(first, last), ylim=(0, 1.3), xlabel="seconds", ylabel="mean gap")
     axes.xaxis.set_major_formatter(lambda time, _: f"{time:g}")
     axes.minorticks_off()
     axes.set_yticks(LIMITS.shares, [f"{100 * share:g} %" for share in LIMITS.shares])
-    _legend(axes, lines, [curve.family for curve in curves])
-
-
-def _legend(axes: Axes, lines: Sequence[Any], names: Sequence[str]) -> None:
-    # A name that begins with an underscore would be left out.
-    labels = [f" {label}" if label.startswith("_") else label for label in map(_label, names)]
-    axes.legend(lines, labels, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
 
 from ppsolve.models.bench.record import Machine
 from ppsolve.solver.bench.report.comparison import Comparison, Difference
@@ -20,54 +19,15 @@ from ppsolve.solver.bench.report.rows import (
     ReasonRow,
     Spread,
 )
-from ppsolve.solver.render.figures import ABSENT, percent, seconds
+from ppsolve.solver.render.figures import ABSENT, counted, percent, seconds
+from ppsolve.solver.render.tables import Field, FittingTable, table_of
 from ppsolve.solver.render.wording import spaced
 
-Row = TypeVar("Row")
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """A cell of a table: its text, and the figure by which readers may sort it, if it is one."""
-
-    text: str
-    order: float | None = None
-
-
-@dataclass(frozen=True)
-class Field(Generic[Row]):
-    """A column: its heading, the text or figure of a row, and how figures are written."""
-
-    name: str
-    get: Callable[[Row], Any]
-    expendable: int = 0  # columns with the largest number leave first
-    show: Callable[[Any], str] | None = None  # of figures; columns of texts have none
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is a column of texts, which are left-aligned."""
-        return self.show is None
-
-    def cell(self, row: Row) -> TableCell:
-        """Return the cell of a row."""
-        value = self.get(row)
-        if self.show is None:
-            return TableCell(value)
-        return TableCell(ABSENT) if value is None else TableCell(self.show(value), float(value))
-
-
 texts = Field
+notes = partial(Field, wraps=True)  # texts without a known length
 counts = partial(Field, show="{:,}".format)
 shares = partial(Field, show=percent)
 times = partial(Field, show=seconds)
-
-
-@dataclass(frozen=True)
-class SortableTable:
-    """A table: its columns, and rows with a cell for each."""
-
-    fields: Sequence[Field[Any]]
-    rows: tuple[tuple[TableCell, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -76,14 +36,10 @@ class Section:
 
     title: str
     notes: tuple[str, ...] = ()  # sentences below the title
-    sheet: SortableTable | None = None
+    sheet: FittingTable | None = None
     is_alarm: bool = False  # something is wrong, which readers should see first
     family: str | None = None  # that it is about; None where it is about all of them
     picture: str | None = None  # name of the picture that belongs to it
-
-
-def _sheet(fields: Sequence[Field[Row]], rows: Iterable[Row]) -> SortableTable:
-    return SortableTable(fields, tuple(tuple(f.cell(row) for f in fields) for row in rows))
 
 
 PROFILES, ANYTIME = "profiles", "anytime"
@@ -108,21 +64,21 @@ def sections(report: Report) -> Iterator[Section]:
     """Yield the sections of a report; those about single families come last but for machines."""
     yield from _alarms(report)
     every = report.every
-    yield Section("Families", sheet=_sheet(FAMILIES, _totals(report)))
+    yield Section("Families", sheet=table_of(_totals(report), *FAMILIES))
     yield _methods("Methods", every)
     if within := _ordered(every):
-        yield Section("Near the best", sheet=_sheet(WITHIN_FIELDS, within), picture=PROFILES)
+        yield Section("Near the best", sheet=table_of(within, *WITHIN_FIELDS), picture=PROFILES)
     yield Section("Mean gap over time", picture=ANYTIME)
     if every.bounds:
-        yield Section("Bounds", sheet=_sheet(BOUNDS, every.bounds))
+        yield Section("Bounds", sheet=table_of(every.bounds, *BOUNDS))
     yield from _outliers(report)
     if report.reasons:
-        yield Section("Why methods have no schedule", sheet=_sheet(REASONS, report.reasons))
+        yield Section("Why methods have no schedule", sheet=table_of(report.reasons, *REASONS))
     if len(report.families) > 1:
         for part in report.families:
             yield from _family(part)
     if report.machines:
-        yield Section("Machines", sheet=_sheet(MACHINES, sorted(report.machines.items())))
+        yield Section("Machines", sheet=table_of(sorted(report.machines.items()), *MACHINES))
 
 
 def headline(report: Report) -> str:
@@ -136,6 +92,9 @@ def headline(report: Report) -> str:
         f"{total.failures:,} failed",
         seconds(total.seconds),
     ]
+    if report.comparison is not None:
+        parts.append(counted(len(report.comparison.regressions), "regression"))
+        parts.append(counted(len(report.comparison.improvements), "improvement"))
     return ", ".join(parts)
 
 
@@ -157,7 +116,7 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
     notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
-    return Section(title, notes, _sheet(METHODS, shown))
+    return Section(title, notes, table_of(shown, *METHODS))
 
 
 def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
@@ -170,7 +129,7 @@ def _family(part: FamilyFigures) -> Iterator[Section]:
     found = _methods(f"Methods on {name}", part)
     yield replace(found, family=name, picture=f"{PROFILES}-{name}")
     if part.bounds:
-        yield Section(f"Bounds on {name}", sheet=_sheet(BOUNDS, part.bounds), family=name)
+        yield Section(f"Bounds on {name}", sheet=table_of(part.bounds, *BOUNDS), family=name)
 
 
 def _alarms(report: Report) -> Iterator[Section]:
@@ -178,7 +137,7 @@ def _alarms(report: Report) -> Iterator[Section]:
         yield Section(
             "Contradictions",
             ("These answers cannot all be right: please report them with their instances.",),
-            _sheet(CONTRADICTIONS, report.contradictions),
+            table_of(report.contradictions, *CONTRADICTIONS),
             is_alarm=True,
         )
     if report.comparison is not None:
@@ -199,10 +158,10 @@ def _compared(comparison: Comparison) -> Iterator[Section]:
             notes.append(f"Only in the {which} file: {_listed(names)}.")
     if not worse:
         notes.append("No regression.")
-    table = _sheet(CHANGES, worse) if worse else None
+    table = table_of(worse, *CHANGES) if worse else None
     yield Section("Regressions", tuple(notes), table, is_alarm=bool(worse))
     if better:
-        yield Section("Improvements", sheet=_sheet(CHANGES, better))
+        yield Section("Improvements", sheet=table_of(better, *CHANGES))
 
 
 def _listed(names: Sequence[str], most: int = 10) -> str:
@@ -220,7 +179,7 @@ def _outliers(report: Report) -> Iterator[Section]:
         for sort, count in found.count.items()
         if count > shown[sort]
     ]
-    yield Section("Outliers", tuple(cut), _sheet(OUTLIERS, found.named))
+    yield Section("Outliers", tuple(cut), table_of(found.named, *OUTLIERS))
 
 
 SORTS = {
@@ -253,14 +212,14 @@ FAMILIES: tuple[Field[FamilyRow], ...] = (
     counts("solved", lambda row: row.solved, 3),
     counts("proved", lambda row: row.proved),
     counts("failed", lambda row: row.failures, 4),
-    shares("mean gap", lambda row: row.gap.mean),
+    shares("mean\ngap", lambda row: row.gap.mean),
     shares("median gap", lambda row: row.gap.median, 2),
     shares("worst gap", lambda row: row.gap.worst),
-    times("to best, median", lambda row: row.to_best.median, 5),
-    times("to proof, median", lambda row: row.to_proof.median, 1),
-    times("to proof, longest", lambda row: row.to_proof.worst, 5),
+    times("to best,\nmedian", lambda row: row.to_best.median, 5),
+    times("to proof,\nmedian", lambda row: row.to_proof.median, 1),
+    times("to proof,\nlongest", lambda row: row.to_proof.worst, 5),
     times("in all", lambda row: row.seconds, 4),
-    texts("worst on", lambda row: _worst_at(row.gap), 6),
+    notes("worst on", lambda row: _worst_at(row.gap), 6),
 )
 METHODS: tuple[Field[MethodRow], ...] = (
     texts("method", lambda row: row.method.name),
@@ -268,7 +227,7 @@ METHODS: tuple[Field[MethodRow], ...] = (
     counts("solved", lambda row: row.solved),
     counts("proved", lambda row: row.proved, 6),
     counts("best", lambda row: row.wins),
-    shares("mean over best", lambda row: row.excess.mean),
+    shares("mean\nover best", lambda row: row.excess.mean),
     shares("median", lambda row: row.excess.median, 3),
     shares("worst", lambda row: row.excess.worst, 2),
     counts("infeasible", lambda row: row.infeasible, 1),
@@ -276,17 +235,17 @@ METHODS: tuple[Field[MethodRow], ...] = (
     counts("n.a.", lambda row: row.not_applicable, 5),
     times("median time", lambda row: row.seconds.median, 7),
     times("longest time", lambda row: row.seconds.worst, 7),
-    texts("worst on", lambda row: _worst_at(row.excess), 9),
+    notes("worst on", lambda row: _worst_at(row.excess), 9),
 )
 BOUNDS: tuple[Field[BoundRow], ...] = (
     texts("bound", lambda row: row.name),
     counts("instances", lambda row: row.instances),
     counts("tight", lambda row: row.tight),
     counts("strongest", lambda row: row.strongest, 1),
-    shares("mean below best", lambda row: row.deviation.mean),
+    shares("mean\nbelow best", lambda row: row.deviation.mean),
     shares("median", lambda row: row.deviation.median, 2),
     shares("worst", lambda row: row.deviation.worst),
-    texts("worst on", lambda row: _worst_at(row.deviation), 3),
+    notes("worst on", lambda row: _worst_at(row.deviation), 3),
 )
 
 
@@ -303,29 +262,29 @@ WITHIN_FIELDS: tuple[Field[PerformanceProfile], ...] = (
 REASONS: tuple[Field[ReasonRow], ...] = (
     counts("times", lambda row: row.count),
     texts("status", lambda row: spaced(row.state.value)),
-    texts("reason", lambda row: row.reason),
+    notes("reason", lambda row: row.reason),
     texts("methods", lambda row: _listed(row.methods, 3), 1),
 )
 OUTLIERS: tuple[Field[Outlier], ...] = (
     texts("why", lambda one: SORTS[one.sort]),
-    texts("instance", _place),
+    notes("instance", _place),
     texts("figure", _outlier_figure),
-    texts("remark", lambda one: one.text),
+    notes("remark", lambda one: one.text),
 )
 CONTRADICTIONS: tuple[Field[Contradiction], ...] = (
-    texts("instance", _place),
-    texts("contradiction", lambda one: one.text),
+    notes("instance", _place),
+    notes("contradiction", lambda one: one.text),
 )
 CHANGES: tuple[Field[Difference], ...] = (
     texts("what", lambda one: one.change.value),
-    texts("instance", _place),
-    texts("before", lambda one: one.before),
-    texts("after", lambda one: one.after),
+    notes("instance", _place),
+    notes("before", lambda one: one.before),
+    notes("after", lambda one: one.after),
     shares("by", lambda one: one.size),
 )
 MACHINES: tuple[Field[tuple[str, Machine]], ...] = (
     texts("machine", lambda one: one[0], 1),
-    texts("processor", lambda one: one[1].cpu),
+    notes("processor", lambda one: one[1].cpu),
     counts("cores", lambda one: one[1].cores),
     texts("GiB", lambda one: f"{one[1].memory_gib:.1f}"),
     texts("platform", lambda one: one[1].platform, 1),

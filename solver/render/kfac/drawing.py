@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from rich.console import RenderableType
@@ -28,8 +29,6 @@ from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
     described,
-    distances,
-    heuristic_table,
     reached,
     sizes,
 )
@@ -42,8 +41,15 @@ from ppsolve.solver.render.kfac.view import (
 )
 from ppsolve.solver.render.pipeline import pipeline_shape
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.render.tables import TableColumn, facts, indented, table
-from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
+from ppsolve.solver.render.tables import (
+    FactList,
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+    table_of,
+)
+from ppsolve.solver.render.wording import ITERATIONS, separated, with_unit
 
 
 def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
@@ -98,23 +104,26 @@ def _replicas(pattern: RefreshPattern) -> str:
 
 
 def _devices(pattern: RefreshPattern) -> RenderableType:
-    time, unit, devices = pattern.scale.time, pattern.scale.unit, pattern.devices
-    pipeline = [sum(op.end - op.start for op in device.ops) for device in devices]
-    bubbles = [pattern.period - ticks for ticks in pipeline]
-    work = [_work(device, pattern) for device in devices]
-    found = table(
-        TableColumn("device", [str(device.device) for device in devices]),
-        TableColumn(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
-        TableColumn(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
-        TableColumn(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
-        TableColumn(
-            "work per\nbubbles",
-            [f"{w / b:.2f}" if b > 0 else ABSENT for w, b in zip(work, bubbles, strict=True)],
-        ),
-        TableColumn("modules", [str(_modules(device)) for device in devices], expendable=2),
-        TableColumn("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
+    time, unit, period = pattern.scale.time, pattern.scale.unit, pattern.period
+    fields: tuple[Field[DevicePattern], ...] = (
+        Field("device", lambda one: one.device, 0, str),
+        Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
+        Field(f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure),
+        Field(f"K-FAC work\n({unit})", lambda one: time(_work(one, pattern)), 0, figure),
+        Field("work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format),
+        Field("modules", _modules, 2, str),
+        Field("forwards", _microbatches, 3, str),
     )
-    return indented(found)
+    return indented(table_of(pattern.devices, *fields))
+
+
+def _pipeline(device: DevicePattern) -> int:
+    return sum(op.end - op.start for op in device.ops)
+
+
+def _share(device: DevicePattern, pattern: RefreshPattern) -> float | None:
+    bubbles = pattern.period - _pipeline(device)
+    return _work(device, pattern) / bubbles if bubbles > 0 else None
 
 
 def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
@@ -151,7 +160,7 @@ def _cycle_devices(problem: Problem) -> RenderableType:
     extra = [sum(sums) for sums in zip(*work.values(), strict=True)]
     pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
     names = (problem.resource_names[device] for device in problem.span_resources.tolist())
-    found = table(
+    found = FittingTable(
         TableColumn("device", [name.split()[-1] for name in names]),
         *(
             TableColumn(
@@ -216,27 +225,11 @@ class KfacDrawing(Drawing):
         if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
             yield device_table(found, unit)
 
-    def heuristics(
-        self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
-    ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics."""
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return the iterations of each device, of a refresh."""
         if not isinstance(result, RefreshResult):
-            yield from super().heuristics(entries, result, verbose=verbose)
-            return
-        refreshes = [cast("RefreshEntry", entry) for entry in entries]
-        status = [_status(entry, result, verbose=verbose) for entry in refreshes]
-        yield heuristic_table(
-            refreshes,
-            result,
-            TableColumn(
-                "per device",
-                [per_device(entry.iterations_of) for entry in refreshes],
-                is_text=True,
-                expendable=1,
-            ),
-            *distances(refreshes, result, expendable=2),
-            TableColumn("status", status, is_text=True, wraps=True),
-        )
+            return super().fields(result, verbose=verbose)
+        return (Field("per device", lambda entry: per_device(entry.iterations_of), 1),)
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the rules that heuristics of a refresh break."""
@@ -244,11 +237,11 @@ class KfacDrawing(Drawing):
             for entry in result.heuristics:
                 yield from _claims(entry, result)
 
-    def reason(self, entry: HeuristicEntry) -> str:
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return the rules that a heuristic breaks, counted."""
-        if isinstance(entry, RefreshEntry) and entry.breaks:
+        if isinstance(entry, RefreshEntry) and entry.breaks and not verbose:
             return f"breaks rules: {broken_rules(entry.breaks)}"
-        return super().reason(entry)
+        return super().reason(entry, verbose=verbose)
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on an instance."""
@@ -291,25 +284,22 @@ class KfacDrawing(Drawing):
         if not refreshes:
             return
         names = dict.fromkeys(entry.name for one in refreshes for entry in one.heuristics)
-        found = [{entry.name: _marked(entry, one) for entry in one.heuristics} for one in refreshes]
-        instances = [one.instance for one in refreshes]
-        best = [per_device(one.iterations_of) for one in refreshes]
-        bounds = [per_device(one.bound_of) for one in refreshes]
-        yield table(
-            TableColumn("iterations\nper device", instances, is_text=True, wraps=fold_names),
+        found = table_of(
+            refreshes,
+            Field("iterations\nper device", lambda one: one.instance, wraps=fold_names),
             *(
-                TableColumn(
+                Field(
                     name.replace("-", "-\n", 1),
-                    [by_name.get(name, ABSENT) for by_name in found],
-                    is_text=True,
-                    expendable=0 if name in PUBLISHED else 2,
+                    partial(_of_heuristic, name),
+                    0 if name in PUBLISHED else 2,
                 )
                 for name in names
             ),
-            TableColumn("best", best, is_text=True),
-            TableColumn("bound", bounds, is_text=True, expendable=1),
+            Field("best", lambda one: per_device(one.iterations_of)),
+            Field("bound", lambda one: per_device(one.bound_of), 1),
         )
-        if any(mark in text for by_name in found for text in by_name.values() for mark in MARKS):
+        yield found
+        if any(mark in cell for row in found.rows for cell in row[1:-2] for mark in MARKS):
             note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
             yield Text(note, "dim")
 
@@ -327,12 +317,6 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
     value, bound = figures(tie.value, tie.bound)
     proof = "proven least" if value == bound else f"at least {bound} {unit}"
     return tie.name.value, f"{value} {unit}, {proof} ({_TIE_BREAKS[tie.name]})"
-
-
-def _status(entry: RefreshEntry, result: RefreshResult, *, verbose: bool) -> str:
-    if not verbose and entry.breaks:
-        return spaced(entry.status)
-    return entry_status(entry, result, verbose=verbose)
 
 
 def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
@@ -396,7 +380,7 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     devices = impossible_devices(entry, result)
     if devices:
         yield Text("  and claims fewer iterations than any valid schedule has:", "bold red")
-        yield facts((f"  device {device}", _claim(entry, result, device)) for device in devices)
+        yield FactList((f"  device {device}", _claim(entry, result, device)) for device in devices)
 
 
 def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:
@@ -410,6 +394,11 @@ def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:
         f"{claimed} claimed, impossible: {broken_rules(breaks)}; "
         f"at least {with_unit(str(bounds[device]), ITERATIONS)}{proof}"
     )
+
+
+def _of_heuristic(name: str, result: RefreshResult) -> str:
+    entry = next((entry for entry in result.heuristics if entry.name == name), None)
+    return ABSENT if entry is None else _marked(entry, result)
 
 
 def _marked(entry: RefreshEntry, result: RefreshResult) -> str:

@@ -22,7 +22,7 @@ from ppsolve.solver.render.schedule_view import (
     ViewOptions,
     Window,
 )
-from ppsolve.solver.render.tables import TableColumn, each, indented, table
+from ppsolve.solver.render.tables import FittingTable, TableColumn, each, indented
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
@@ -221,7 +221,7 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
     breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
     ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
-    found = table(
+    found = FittingTable(
         TableColumn("device", each(devices, str)),
         TableColumn(ITERATIONS, each(known.iterations_of, figure)),
         TableColumn(

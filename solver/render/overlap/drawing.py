@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -16,15 +15,13 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
-from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
+from ppsolve.solver.overlap.passes import RAISE_FAILURE
 from ppsolve.solver.render.chart import AmountCurve
 from ppsolve.solver.render.colours import KERNEL_KIND
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
     described,
-    distances,
-    heuristic_table,
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
@@ -39,14 +36,14 @@ from ppsolve.solver.render.overlap.view import (
     share_of,
 )
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.render.tables import TableColumn, indented, table
-from ppsolve.solver.render.wording import entry_status, separated, spaced
+from ppsolve.solver.render.tables import Field, FittingTable, TableColumn, indented
+from ppsolve.solver.render.wording import separated, spaced
 
 # Orders that the best one is compared with: the program's and the compiler's.
 COMPILED = ("original", "inductor-default")
 
 _PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
-_OVER_CAP = re.compile(r"memory: (?P<pool>.+) holds (?P<used>\S+) of (?P<cap>\S+) at ")
+_HELD = re.compile(r"(.+) holds (\S+ of \S+)")  # in a narrow column figures come first
 _COMPLETED = re.compile(r" \(completed: (?P<passes>.+)\)$")
 
 
@@ -88,29 +85,14 @@ class OverlapDrawing(Drawing):
             if curve
         ]
 
-    def heuristics(
-        self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
-    ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, and why some have no valid order."""
-        kept = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
-        shown = [e for e in kept if verbose or not self.is_repeated(e.name, [result])]
-        programs = [cast("OverlapEntry", entry) for entry in shown]
-        older = [figure(program.estimate_seed) for program in programs] if verbose else None
-        yield heuristic_table(
-            shown,
-            result,
-            *distances(shown, result),
-            TableColumn("exposed", [figure(p.exposed_wait) for p in programs], expendable=1),
-            TableColumn("own\nestimate", [figure(p.estimate) for p in programs], expendable=2),
-            TableColumn("older\nestimate", older, expendable=3),
-            TableColumn("status", [_word(entry, result) for entry in shown], is_text=True),
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return columns of exposed communication and of the compiler's estimates."""
+        found: tuple[Field[Any], ...] = (
+            Field("exposed", lambda entry: entry.exposed_wait, 0, figure),
+            Field("own\nestimate", lambda entry: entry.estimate, 2, figure),
+            Field("older\nestimate", lambda entry: entry.estimate_seed, 3, figure),
         )
-        notes = [f"{why} ({', '.join(names)})" for why, names in _reasons(shown, verbose=verbose)]
-        if len(shown) < len(kept):
-            what = f"{STABLE} variants (ties by program order) that change nothing"
-            notes.append(f"{what} are not listed (--verbose lists all)")
-        for note in notes:
-            yield indented(Text(note, "dim"))
+        return found if verbose else found[:2]
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the collectives that are not hidden."""
@@ -119,7 +101,7 @@ class OverlapDrawing(Drawing):
             return
         shown = exposed if verbose else exposed[:5]
         causes = [_because(one, verbose=verbose) for one in shown]
-        found = table(
+        found = FittingTable(
             TableColumn("exposed collective", [one.name for one in shown], is_text=True),
             TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
             TableColumn("because of", causes, is_text=True, wraps=True),
@@ -129,10 +111,13 @@ class OverlapDrawing(Drawing):
         note = f"{more}in a chain each node starts when the one before it ends"
         yield from (Text(), indented(found), indented(Text(note, "dim")))
 
-    def reason(self, entry: HeuristicEntry) -> str:
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return why a pass fails, in plain words."""
-        reason = super().reason(entry)
-        return plain_failure(reason) if entry.status is HeuristicStatus.FAILED else reason
+        reason = super().reason(entry, verbose=verbose)
+        if not verbose:
+            reason = _HELD.sub(r"\2 \1", reason)
+        is_failure = entry.status is HeuristicStatus.FAILED
+        return plain_failure(reason, verbose=verbose) if is_failure else reason
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on a program."""
@@ -175,18 +160,16 @@ class OverlapDrawing(Drawing):
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
         """Yield the figures of the best orders, and the exposed time of the default passes."""
+        fields: tuple[Field[OverlapResult], ...] = (
+            Field("program", lambda one: one.instance, wraps=fold_names),
+            Field("exposed", lambda one: one.exposed_wait, 0, figure),
+            Field("of\nmakespan", lambda one: share_of(one.exposed_wait, one.makespan), 0, percent),
+            Field("max in\nflight", lambda one: one.max_in_flight, 1, figure),
+            Field("peak live\nbytes", lambda one: one.peak_live_bytes, 2, figure),
+        )
         found = [cast("OverlapResult", result) for result in results]
-        shares = [share_of(one.exposed_wait, one.makespan) for one in found]
-        yield table(
-            TableColumn("program", [one.instance for one in found], is_text=True, wraps=fold_names),
-            TableColumn("exposed", [figure(one.exposed_wait) for one in found]),
-            TableColumn("of\nmakespan", [percent(share) for share in shares]),
-            TableColumn(
-                "max in\nflight", [figure(one.max_in_flight) for one in found], expendable=1
-            ),
-            TableColumn(
-                "peak live\nbytes", [figure(one.peak_live_bytes) for one in found], expendable=2
-            ),
+        yield FittingTable(
+            *(field.column(found) for field in fields),
             *(
                 TableColumn(
                     f"exposed,\n{name}", [_exposed(one, name) for one in found], expendable=3
@@ -194,42 +177,6 @@ class OverlapDrawing(Drawing):
                 for name in COMPILED
             ),
         )
-
-    def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Return True if a variant with ties by program order changes nothing."""
-        base = name.removesuffix(STABLE)
-        if base == name:
-            return False
-        outcomes = [
-            {e.name: (e.status, e.value) for e in result.heuristics if e.name in {name, base}}
-            for result in results
-        ]
-        return all(found.get(name) == found.get(base) for found in outcomes)
-
-
-def _word(entry: HeuristicEntry, result: Result) -> str:
-    if entry.reason:
-        return spaced(entry.status)
-    return entry_status(entry, result, verbose=False)
-
-
-def _reasons(
-    entries: Sequence[HeuristicEntry], *, verbose: bool
-) -> Iterable[tuple[str, list[str]]]:
-    found: dict[str, list[str]] = defaultdict(list)
-    for entry in entries:
-        if not entry.reason:
-            continue
-        name, over = entry.name, _OVER_CAP.match(entry.reason)
-        if entry.status is HeuristicStatus.FAILED:
-            reason = plain_failure(entry.reason, verbose=verbose)
-        elif over and not verbose:
-            reason = f"{over['pool']} above the cap of {over['cap']}"
-            name = f"{name}: {over['used']}"
-        else:
-            reason = entry.reason
-        found[f"{spaced(entry.status)}, {reason}"].append(name)
-    return found.items()
 
 
 def plain_failure(reason: str, *, verbose: bool = True) -> str:
@@ -248,7 +195,7 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
     own = reason[: completed.start()] if completed else reason
     plain = _PLAIN.get(own)
     if not verbose:
-        return plain or own
+        return plain.partition(": ")[2] if plain else own
     after = f"; completed before: {completed['passes']}" if completed else ""
     return (f"{plain} ({own.partition(': ')[2]})" if plain else own) + after
 

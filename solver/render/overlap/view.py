@@ -18,7 +18,7 @@ from ppsolve.models.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
 from ppsolve.solver.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.overlap.report import ProgramReport
-from ppsolve.solver.render.chart import AmountCurve, Bar, Chart, Row
+from ppsolve.solver.render.chart import AmountCurve, Bar, Chart, Row, lanes_of
 from ppsolve.solver.render.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
 from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, busy_table
@@ -112,12 +112,7 @@ def _streams(
 
 
 def _lanes(collectives: list[ScheduledOp]) -> dict[str, list[ScheduledOp]]:
-    lanes: list[list[ScheduledOp]] = []
-    for op in collectives:
-        free = next((lane for lane in lanes if lane[-1].end <= op.start), None)
-        if free is None:
-            lanes.append(free := [])
-        free.append(op)
+    lanes = lanes_of((op.start, op.end, op) for op in collectives)
     return {str(number): own for number, own in enumerate(lanes)}
 
 

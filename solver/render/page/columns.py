@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.chart import AmountCurve
+from ppsolve.solver.render.chart import AmountCurve, lanes_of
 from ppsolve.solver.render.colours import KERNEL_KIND, look_of
 from ppsolve.solver.render.page.idle import OpCauses
 from ppsolve.solver.structure.dag import critical_path, slack
@@ -130,19 +130,13 @@ def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
     problem = schedule.problem
     free = (np.diff(problem.resource_ptr) == 0) & (problem.duration > 0)
-    ends: list[int] = []
-    lanes: list[list[int]] = []
-    for op in np.flatnonzero(free)[np.argsort(schedule.start[free], kind="stable")].tolist():
-        start = int(schedule.start[op])
-        lane = next((n for n, end in enumerate(ends) if end <= start), len(ends))
-        if lane == len(ends):
-            ends.append(0)
-            lanes.append([])
-        ends[lane] = int(schedule.end[op])
-        lanes[lane].append(int(place[op]))
+    spans = [
+        (int(schedule.start[op]), int(schedule.end[op]), int(place[op]))
+        for op in np.flatnonzero(free)[np.argsort(schedule.start[free], kind="stable")].tolist()
+    ]
     return [
         {"name": "no resource", "device": FREE, "compute": False, "ops": ops, "points": []}
-        for ops in lanes
+        for ops in lanes_of(spans)
     ]
 
 

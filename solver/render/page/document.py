@@ -6,20 +6,24 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.render.html import html, text
 from ppsolve.solver.render.page.schedules import PageSchedule, ratio_of_units
 from ppsolve.solver.render.page.tables import (
+    IDLE_NOTE,
     asset,
     embedded,
     idle_table,
     memory_table,
     overview,
-    plan_part,
-    result_part,
-    text,
 )
+from ppsolve.solver.render.plan import plan_report
+from ppsolve.solver.render.reports import report
 
 # Parts of the script, in the order in which they build on each other.
 SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")
@@ -47,7 +51,7 @@ def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
     names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
     script = _script()
     chart = _chart(shown) if shown else ""
-    planned = (_section(plan.request, plan_part(plan)) for plan in plans)
+    planned = (_section(plan.request, plan_report(plan, verbose=True)) for plan in plans)
     return asset("page.html").format(
         title=text(", ".join(names)),
         policy=_policy(script),
@@ -96,13 +100,16 @@ def _chart(shown: Sequence[PageSchedule]) -> str:
 
 
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:
-    parts = [f"<section>{overview(shown)}</section>"] if len(shown) > 1 else []
+    parts = [f"<section>{html(overview(shown))}</section>"] if len(shown) > 1 else []
     for each in shown:
-        known = "" if each.entry is not None else result_part(each.result, each)
-        body = known + idle_table(each) + memory_table(each)
-        parts.append(_section(each.title, body))
+        body: list[RenderableType] = []
+        if each.entry is None:
+            body.append(report(each.result, verbose=True, instance=each.instance))
+        body += [idle_table(each), Text(IDLE_NOTE)] if each.idle else []
+        body += [memory_table(each)] if each.schedule.problem.pools else []
+        parts.append(_section(each.title, *body))
     return parts
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{text(title)}</h2>{body}</section>\n"
+def _section(title: str, *parts: RenderableType) -> str:
+    return f"<section><h2>{text(title)}</h2>{html(Group(*parts))}</section>\n"

@@ -113,7 +113,12 @@ class Idle:
     def total(self) -> int:
         """All idle time."""
         parts = (self.fill, self.drain, self.transfers, self.memory, self.chosen)
-        return sum(parts) + sum(self.waits.values())
+        return sum(parts) + self.waited
+
+    @property
+    def waited(self) -> int:
+        """Idle time for other streams."""
+        return sum(self.waits.values())
 
 
 def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:

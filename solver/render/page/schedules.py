@@ -55,6 +55,17 @@ class PageSchedule:
         return measure(self.schedule)
 
     @property
+    def length(self) -> float:
+        """Its makespan, in the instance's unit."""
+        return float(self.schedule.makespan * self.schedule.problem.scale.tick)
+
+    @property
+    def gap(self) -> float | None:
+        """Its distance to the bound as a share of the makespan."""
+        known = self.bound is not None and self.length
+        return (self.length - (self.bound or 0.0)) / self.length if known else None
+
+    @property
     def bound(self) -> float | None:
         """The proven bound where it is one of the makespan, in the instance's unit."""
         return bound_of(self.result, Objective.MAKESPAN)

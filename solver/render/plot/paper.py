@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 from matplotlib.figure import Figure
+
+from ppsolve.solver.render.plot.sheet import png_of
 
 
 class PaperFigure(Figure):
     """A figure that notebooks show, whether or not pyplot has set up a backend."""
 
     def _repr_png_(self) -> bytes:
-        stream = io.BytesIO()
-        # 7 inches are 770 dots, as wide as a cell of a usual screen.
-        self.savefig(stream, format="png", dpi=110)
-        return stream.getvalue()
+        return png_of(self)

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.chart import (
-    PIECES,
-    AmountCurve,
-    Chart,
-    Piece,
-    Window,
-    has_chunks,
-    labels_of,
-    pieces_of,
-)
+from ppsolve.solver.render.chart import AmountCurve, Chart, Window, has_chunks
 from ppsolve.solver.render.colours import (
     GREY,
     SKY,
@@ -34,6 +25,7 @@ from ppsolve.solver.render.colours import (
 )
 from ppsolve.solver.render.drawings import Drawn
 from ppsolve.solver.render.figures import compact, figure
+from ppsolve.solver.render.pieces import PIECES, Piece, labels_of, pieces_of
 from ppsolve.solver.render.plot.sheet import (
     FAINT,
     INK,

@@ -6,14 +6,15 @@ its name fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.chart import text_width
 from ppsolve.solver.render.figures import shorten
 from ppsolve.solver.render.line_chart import STYLE
+from ppsolve.solver.render.pieces import text_width
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -44,7 +45,6 @@ class SheetLayout:
 
 
 SHEET = SheetLayout()
-T = TypeVar("T")
 INK, FAINT, PALE = "#000000", "#666666", "#efefef"
 
 # Thin lines and small letters, for a paper. 200 dots per inch: 1,400 over a page.
@@ -77,6 +77,14 @@ def width_of(text: str) -> float:
 
 def _cut(text: str, room: float, size: float = SHEET.name) -> str:
     return shorten(text, max(int(room / (text_width("0", size) * SHEET.prose)), 1))
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as a notebook shows it."""
+    stream = io.BytesIO()
+    # 7 inches are 770 dots, as wide as a cell of a usual screen.
+    figure.savefig(stream, format="png", dpi=110)
+    return stream.getvalue()
 
 
 @dataclass(frozen=True)
@@ -204,31 +212,13 @@ def legend_lines(entries: Sequence[Artist], room: float) -> list[list[Artist]]:
         No line is empty; only a single entry may be wider than the room.
     """
     gaps = (SHEET.handle + SHEET.handle_gap + SHEET.column_gap) * SHEET.name
-    return in_lines(entries, lambda e: width_of(str(e.get_label())) * SHEET.prose + gaps, room)
-
-
-def in_lines(items: Iterable[T], width: Callable[[T], float], room: float) -> list[list[T]]:
-    """Return the entries of a legend line by line, as many in a line as fit.
-
-    Parameters
-    ----------
-    items : iterable
-    width : callable
-        Returns the width of an entry.
-    room : float
-        Width of a line, in the same unit.
-
-    Returns
-    -------
-    list of list
-        Only a single entry may be wider than its line.
-    """
-    lines: list[list[T]] = []
+    lines: list[list[Artist]] = []
     left = 0.0
-    for item in items:
-        if not lines or width(item) > left:
+    for entry in entries:
+        width = width_of(str(entry.get_label())) * SHEET.prose + gaps
+        if not lines or width > left:
             lines.append([])
             left = room
-        lines[-1].append(item)
-        left -= width(item)
+        lines[-1].append(entry)
+        left -= width
     return lines
