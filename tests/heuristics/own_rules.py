@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -108,9 +109,12 @@ def in_a_circle(problem: Any) -> Any:
     return [["F1.0", "F0.0"]]
 
 
+ENDED = threading.Event()
+"""Set once all tests have run, so that what was left behind ends."""
+
+
 def never_ends(problem: Any) -> Any:
-    while True:
-        pass
+    ENDED.wait(20)
 
 
 def sleeps(problem: Any) -> Any:

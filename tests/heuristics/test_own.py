@@ -110,6 +110,12 @@ def test_it_may_say_itself_that_it_does_not_apply() -> None:
     assert (entry.status, entry.reason) == ("not_applicable", "needs patience")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def ended() -> Iterator[None]:
+    yield
+    own_rules.ENDED.set()
+
+
 @pytest.mark.parametrize("name", ["never_ends", "sleeps"])
 def test_one_that_does_not_end_costs_its_share_of_the_time(name: str) -> None:
     result = ppsolve.optimize(pipeline(), time_limit=1, more_heuristics=[f"{HERE}:{name}"])
