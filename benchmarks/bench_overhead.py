@@ -24,11 +24,11 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.item import BenchItem, solve_item
-from ppsolve.solver.bench.machine import memory_share
-from ppsolve.solver.bench.pool import Limits, LocalEngine
-from ppsolve.solver.generate.flags import PerDevice
-from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.studies.bench.item import BenchItem, solve_item
+from ppsolve.solver.studies.bench.machine import memory_share
+from ppsolve.solver.studies.bench.pool import Limits, LocalEngine
+from ppsolve.solver.studies.generate.flags import PerDevice
+from ppsolve.solver.studies.generate.instances import generate
 
 UNPROVED: dict[str, Any] = {
     "devices": 8,

@@ -35,8 +35,8 @@ import ppsolve
 from ppsolve import InputError, Instance, Objective, Result
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.documents.text import fingerprint
-from ppsolve.solver.bench.machine import this_machine
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.studies.bench.machine import this_machine
 
 WRONG, USAGE, INTERRUPTED = 5, 2, 130
 

@@ -23,10 +23,10 @@ from pydantic import Field, StrictInt
 from shipped import BEST_KNOWN
 
 from ppsolve import InputError, Objective, Result
-from ppsolve.models.bench.record import Machine
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.files import parse_json, read_json, write_bytes, write_text
 from ppsolve.models.documents.printable import printable
+from ppsolve.models.studies.bench.record import Machine
 
 SCHEDULES = "best_known_schedules"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import ppsolve
 from ppsolve.solver.formats.detect import read_trace
-from ppsolve.solver.torch.runtime import steps_of
-from ppsolve.solver.traces.clocks import recorded_span
-from ppsolve.solver.traces.replay import recorded_step
+from ppsolve.solver.formats.torch.runtime import steps_of
+from ppsolve.solver.studies.traces.clocks import recorded_span
+from ppsolve.solver.studies.traces.replay import recorded_step
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "closed_loop"

@@ -18,13 +18,13 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from ppsolve.solver.cpsat import search
-from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.question import SearchLimits
-from ppsolve.solver.generate.flags import PerDevice
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.registry import chosen_heuristics
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.registry import chosen_heuristics
+from ppsolve.solver.exact import search
+from ppsolve.solver.exact.exact import solve_exactly
+from ppsolve.solver.exact.question import SearchLimits
+from ppsolve.solver.studies.generate.flags import PerDevice
+from ppsolve.solver.studies.generate.instances import generate
 
 BEGIN = "Starting search at"
 """What CP-SAT's log says when its workers begin."""

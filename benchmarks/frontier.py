@@ -27,9 +27,9 @@ from shipped import INSTANCES
 import ppsolve
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.instances import Instance
-from ppsolve.solver.generate.flags import PerDevice
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.api.kinds import load_instance
+from ppsolve.solver.studies.generate.flags import PerDevice
+from ppsolve.solver.studies.generate.instances import generate
 
 WIDE_CAPACITIES = ("1", "1.25")
 NARROW_CAPACITIES = ("0.5", "0.625", "0.75", "1", "1.25")

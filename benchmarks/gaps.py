@@ -24,9 +24,9 @@ from shipped import INSTANCES, ROOT
 
 import ppsolve
 from ppsolve.models.core.result import Result, Status
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import load_instance, lower
-from ppsolve.solver.optimize.registry import all_heuristics
+from ppsolve.solver.api.kinds import load_instance, lower
+from ppsolve.solver.api.registry import all_heuristics
+from ppsolve.solver.studies.generate.instances import generate
 
 PAGE = ROOT / "docs" / "gaps.md"
 PUBLISHED = ("1f1b", "zb-1p", "zb-h1", "zb-h2")

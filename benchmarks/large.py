@@ -16,12 +16,12 @@ from typing import TypeVar
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.generate.flags import PerDevice
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.studies.generate.flags import PerDevice
+from ppsolve.solver.studies.generate.instances import generate
 
 T = TypeVar("T")
 

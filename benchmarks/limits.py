@@ -36,7 +36,7 @@ SHIPPED = (
 CALL = """
 import json, sys, time
 from ppsolve.solver.cli import main
-from ppsolve.solver.optimize import api
+from ppsolve.solver.api import api
 limit, path, optimize, seconds = sys.argv[1], sys.argv[2], api.optimize, []
 def measured(instance, on_progress=None, **options):
     began = time.monotonic()
@@ -130,7 +130,7 @@ def _call(path: Path, limit: float) -> list[Any]:
 
 def _cases(directory: Path, *, shipped_only: bool) -> list[tuple[str, int, Path]]:
     """Return name, number of ops and file of every instance, by the number of ops."""
-    from ppsolve.solver.optimize.kinds import kind_of, load_instance
+    from ppsolve.solver.api.kinds import kind_of, load_instance
 
     made = [] if shipped_only else _generated()
     paths = [*_shipped(), *(_written(data, directory) for data in made)]

@@ -11,9 +11,9 @@ from typing import Any
 
 from shipped import run_writer
 
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.generate.flags import IntegerRange, PerDevice
-from ppsolve.solver.generate.instances import LARGE_MODEL_SHARE, generate
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.studies.generate.flags import IntegerRange, PerDevice
+from ppsolve.solver.studies.generate.instances import LARGE_MODEL_SHARE, generate
 
 SPAN = "device_span"
 FUSED = {"forward": 100, "backward": 200}

@@ -13,7 +13,7 @@ from typing import Any
 
 from shipped import ROOT, run_writer
 
-from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.solver.formats.pipefisher import convert_pipefisher
 
 TIMELINES = ROOT / "tests" / "data" / "pipefisher"

@@ -14,7 +14,7 @@ import numpy as np
 from deepseek_block import BETWEEN_LAYERS, BUSY, DEPS, MEASURED, NET, SPAN, program
 from shipped import run_writer
 
-from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
 
 
 class Program:

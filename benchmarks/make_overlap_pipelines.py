@@ -21,15 +21,15 @@ from shipped import write_set, writer_options
 import ppsolve
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import HeuristicStatus
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.pipeline.collectives import (
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.api.registry import run_heuristic
+from ppsolve.solver.kinds.pipeline.collectives import (
     add_collectives,
     whole_ops,
     without_collectives,
 )
-from ppsolve.solver.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 
 FAMILY = "overlap_pipelines"
 

@@ -16,9 +16,9 @@ import numpy as np
 from shipped import write_set, writer_options
 
 from ppsolve.models.documents.files import write_text
-from ppsolve.models.goodput.params import GradParams, PerfParams
-from ppsolve.models.plan.request import REQUEST_SUFFIX, PlanRequest
-from ppsolve.solver.goodput.model import GoodputModel
+from ppsolve.models.studies.goodput.params import GradParams, PerfParams
+from ppsolve.models.studies.plan.request import REQUEST_SUFFIX, PlanRequest
+from ppsolve.solver.studies.goodput.model import GoodputModel
 
 FAMILY = "plans"
 OBSERVATIONS = f"{FAMILY}/observations.csv"

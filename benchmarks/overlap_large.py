@@ -13,7 +13,7 @@ import time
 from make_overlap_instances import uneven_fsdp
 
 import ppsolve
-from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 
 
 def fsdp(layers: int, gather: int, order: str, seed: int) -> OverlapInstance:

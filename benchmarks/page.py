@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ppsolve.solver.render.page.document import page
-from tests.page.browser import Browser
-from tests.page.cases import shipped
+from ppsolve.solver.views.page.document import page
+from tests.views.page.browser import Browser
+from tests.views.page.cases import shipped
 
 PAGES = {
     "uniform/uniform-4x8-1p": "zb-h1",

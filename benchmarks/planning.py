@@ -14,10 +14,10 @@ import numpy as np
 from shipped import INSTANCES
 
 import ppsolve
-from ppsolve.models.goodput.files import load_observations
-from ppsolve.models.goodput.params import GradParams, PerfParams
-from ppsolve.solver.goodput.fit import fit_goodput
-from ppsolve.solver.goodput.model import GoodputModel, goodput_table
+from ppsolve.models.studies.goodput.files import load_observations
+from ppsolve.models.studies.goodput.params import GradParams, PerfParams
+from ppsolve.solver.studies.goodput.fit import fit_goodput
+from ppsolve.solver.studies.goodput.model import GoodputModel, goodput_table
 
 PLANS = INSTANCES / "plans"
 MODEL = GoodputModel(

@@ -18,8 +18,8 @@ from typing import Any
 from shipped import INSTANCES
 
 import ppsolve
-from ppsolve.models.plan.request import PlanRequest
-from ppsolve.models.plan.result import Plan, Rule
+from ppsolve.models.studies.plan.request import PlanRequest
+from ppsolve.models.studies.plan.result import Plan, Rule
 
 REQUEST = INSTANCES / "plans" / "gpt-80x128.plan.json"
 EARLY, USUAL, LONG = 20.0, 45.0, 300.0

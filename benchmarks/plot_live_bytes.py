@@ -19,9 +19,9 @@ from xml.sax.saxutils import escape
 from shipped import INSTANCES, ROOT
 
 import ppsolve
-from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.models.overlap.result import OverlapResult
-from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.result import OverlapResult
+from ppsolve.solver.api.kinds import load_instance
 
 SHIPPED = INSTANCES / "overlap/fsdp-step-6l-free.json"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 76, 24, 48, 56

@@ -20,8 +20,8 @@ from shipped import ROOT
 
 import ppsolve
 from ppsolve.models.instances import Instance
-from ppsolve.solver.generate.flags import PerDevice
-from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.studies.generate.flags import PerDevice
+from ppsolve.solver.studies.generate.instances import generate
 
 DATA = ROOT / "tests" / "data"
 TOLERANCE = 1e-6

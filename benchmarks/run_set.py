@@ -20,9 +20,9 @@ from shipped import instance_files
 import ppsolve
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.instances import Instance
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import load_instance, lower
-from ppsolve.solver.optimize.registry import all_heuristics
+from ppsolve.solver.api.kinds import load_instance, lower
+from ppsolve.solver.api.registry import all_heuristics
+from ppsolve.solver.studies.generate.instances import generate
 
 COLUMNS = ("instance", "ops", "value", "bound", "by", "gap %", "seconds", "found by")
 

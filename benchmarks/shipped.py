@@ -10,7 +10,7 @@ from ppsolve import InputError
 from ppsolve.models.documents.base import StrictModel
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.plan.request import REQUEST_SUFFIX
+from ppsolve.models.studies.plan.request import REQUEST_SUFFIX
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTANCES = ROOT / "instances"

@@ -68,7 +68,7 @@ def measured(name: str, variables: dict[str, str]) -> Any:
 def measure(name: str) -> dict[str, Any]:
     """Solve one pipeline here and now."""
     import ppsolve
-    from ppsolve.solver.optimize.kinds import lower
+    from ppsolve.solver.api.kinds import lower
 
     instance = pipeline(name)
     began = time.perf_counter()
@@ -85,8 +85,8 @@ def measure(name: str) -> dict[str, Any]:
 
 def pipeline(name: str) -> Any:
     """Return the pipeline of that name, with memory for p micro-batches on p devices."""
-    from ppsolve.solver.generate.flags import PerDevice
-    from ppsolve.solver.generate.instances import generate
+    from ppsolve.solver.studies.generate.flags import PerDevice
+    from ppsolve.solver.studies.generate.instances import generate
 
     devices, microbatches = (int(part) for part in name.split("-")[1].split("x"))
     rng = random.Random(1)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import ppsolve
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 REPLICAS, STAGES, EACH, SIGMA = 8, 4, 16, 0.6
 

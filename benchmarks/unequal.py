@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import ppsolve
-from ppsolve.solver.flow.evaluator import Evaluator, follows_orders
-from ppsolve.solver.flow.flow import flow_of
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.bounds.flow.evaluator import Evaluator, follows_orders
+from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.pipeline.microbatch_orders import patterns_of
+from ppsolve.solver.kinds.pipeline.microbatch_orders import patterns_of
 
 # The cases and what was recorded of them are read where the tests read them.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

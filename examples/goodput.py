@@ -4,7 +4,7 @@ from pathlib import Path
 
 import ppsolve
 from ppsolve import fit_goodput
-from ppsolve.models.goodput.files import load_observations
+from ppsolve.models.studies.goodput.files import load_observations
 
 OBSERVATIONS = Path(__file__).resolve().parents[1] / "instances" / "plans" / "observations.csv"
 

@@ -3,7 +3,7 @@
 import random
 
 import ppsolve
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 REPLICAS, STAGES, MICROBATCHES = 2, 2, 4
 LONGEST = 4096

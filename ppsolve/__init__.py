@@ -21,89 +21,89 @@ if TYPE_CHECKING:
     from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Status
     from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.core.violation import Violation
-    from ppsolve.models.curve import Curve
     from ppsolve.models.documents.errors import (
         DeadlockError,
         InputError,
         NotApplicableError,
         PpsolveError,
     )
-    from ppsolve.models.goodput.params import GradParams, PerfParams
-    from ppsolve.models.graph import GraphInstance
     from ppsolve.models.instances import Instance
-    from ppsolve.models.kfac.instance import KfacInstance
-    from ppsolve.models.overlap.instance import OverlapInstance
-    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
-    from ppsolve.models.pipeline.instance import PipelineInstance
-    from ppsolve.models.plan.request import PlanRequest, load_request
-    from ppsolve.models.plan.result import Plan
-    from ppsolve.solver.bench.many import Answer, optimize_many
-    from ppsolve.solver.curve import curve
-    from ppsolve.solver.goodput.curve import ScheduleCurve
-    from ppsolve.solver.goodput.fit import fit_goodput
-    from ppsolve.solver.goodput.model import GoodputModel, goodput_table
-    from ppsolve.solver.goodput.pipeline import PipelineGoodput
-    from ppsolve.solver.optimize.api import check, compare, optimize, simulate
-    from ppsolve.solver.optimize.kinds import load_instance, parse_instance
-    from ppsolve.solver.optimize.stress import stress
-    from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
-    from ppsolve.solver.plan.api import plan
-    from ppsolve.solver.plan.curve import measure_curve
-    from ppsolve.solver.plan.placements import optimize_placements
+    from ppsolve.models.kinds.graph import GraphInstance
+    from ppsolve.models.kinds.kfac.instance import KfacInstance
+    from ppsolve.models.kinds.overlap.instance import OverlapInstance
+    from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+    from ppsolve.models.studies.curve import Curve
+    from ppsolve.models.studies.goodput.params import GradParams, PerfParams
+    from ppsolve.models.studies.plan.request import PlanRequest, load_request
+    from ppsolve.models.studies.plan.result import Plan
+    from ppsolve.solver.api.api import check, compare, optimize, simulate
+    from ppsolve.solver.api.kinds import load_instance, parse_instance
+    from ppsolve.solver.api.stress import stress
+    from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.run.progress import Progress
+    from ppsolve.solver.studies.bench.many import Answer, optimize_many
+    from ppsolve.solver.studies.curve import curve
+    from ppsolve.solver.studies.goodput.curve import ScheduleCurve
+    from ppsolve.solver.studies.goodput.fit import fit_goodput
+    from ppsolve.solver.studies.goodput.model import GoodputModel, goodput_table
+    from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
+    from ppsolve.solver.studies.plan.api import plan
+    from ppsolve.solver.studies.plan.curve import measure_curve
+    from ppsolve.solver.studies.plan.placements import optimize_placements
 
-register_display("html", "ppsolve.solver.render.notebook:html_of")
-register_display("gantt", "ppsolve.solver.render.plot.pictures:gantt")
-register_display("frame", "ppsolve.solver.render.notebook:frame_of")
+register_display("html", "ppsolve.solver.views.notebook:html_of")
+register_display("gantt", "ppsolve.solver.views.plot.pictures:gantt")
+register_display("frame", "ppsolve.solver.views.notebook:frame_of")
 
 _HOME = {
-    "Answer": "solver.bench.many",
-    "Curve": "models.curve",
+    "Answer": "solver.studies.bench.many",
+    "Curve": "models.studies.curve",
     "DeadlockError": "models.documents.errors",
-    "GoodputModel": "solver.goodput.model",
-    "GradParams": "models.goodput.params",
-    "GraphInstance": "models.graph",
+    "GoodputModel": "solver.studies.goodput.model",
+    "GradParams": "models.studies.goodput.params",
+    "GraphInstance": "models.kinds.graph",
     "HeuristicEntry": "models.core.result",
     "InputError": "models.documents.errors",
     "Instance": "models.instances",
-    "KfacInstance": "models.kfac.instance",
+    "KfacInstance": "models.kinds.kfac.instance",
     "NotApplicableError": "models.documents.errors",
     "Objective": "models.core.problem",
-    "OverlapEntry": "models.overlap.result",
-    "OverlapInstance": "models.overlap.instance",
-    "OverlapResult": "models.overlap.result",
-    "PerfParams": "models.goodput.params",
-    "PipelineGoodput": "solver.goodput.pipeline",
-    "PipelineInstance": "models.pipeline.instance",
-    "Plan": "models.plan.result",
-    "PlanRequest": "models.plan.request",
+    "OverlapEntry": "models.kinds.overlap.result",
+    "OverlapInstance": "models.kinds.overlap.instance",
+    "OverlapResult": "models.kinds.overlap.result",
+    "PerfParams": "models.studies.goodput.params",
+    "PipelineGoodput": "solver.studies.goodput.pipeline",
+    "PipelineInstance": "models.kinds.pipeline.instance",
+    "Plan": "models.studies.plan.result",
+    "PlanRequest": "models.studies.plan.request",
     "PpsolveError": "models.documents.errors",
     "Problem": "models.core.problem",
     "Progress": "solver.run.progress",
     "Result": "models.core.result",
     "Schedule": "models.core.schedule",
-    "ScheduleCurve": "solver.goodput.curve",
+    "ScheduleCurve": "solver.studies.goodput.curve",
     "ScheduleDocument": "models.core.result",
     "Status": "models.core.result",
-    "StepAnswer": "solver.pipeline.replicas.step",
-    "StepScheduler": "solver.pipeline.replicas.step",
+    "StepAnswer": "solver.kinds.pipeline.replicas.step",
+    "StepScheduler": "solver.kinds.pipeline.replicas.step",
     "Violation": "models.core.violation",
-    "check": "solver.optimize.api",
-    "compare": "solver.optimize.api",
-    "curve": "solver.curve",
-    "fit_goodput": "solver.goodput.fit",
-    "goodput_table": "solver.goodput.model",
-    "load_instance": "solver.optimize.kinds",
-    "load_request": "models.plan.request",
+    "check": "solver.api.api",
+    "compare": "solver.api.api",
+    "curve": "solver.studies.curve",
+    "fit_goodput": "solver.studies.goodput.fit",
+    "goodput_table": "solver.studies.goodput.model",
+    "load_instance": "solver.api.kinds",
+    "load_request": "models.studies.plan.request",
     "load_schedule": "models.core.documents",
-    "measure_curve": "solver.plan.curve",
-    "optimize": "solver.optimize.api",
-    "optimize_many": "solver.bench.many",
-    "optimize_placements": "solver.plan.placements",
-    "parse_instance": "solver.optimize.kinds",
-    "plan": "solver.plan.api",
-    "simulate": "solver.optimize.api",
-    "stress": "solver.optimize.stress",
+    "measure_curve": "solver.studies.plan.curve",
+    "optimize": "solver.api.api",
+    "optimize_many": "solver.studies.bench.many",
+    "optimize_placements": "solver.studies.plan.placements",
+    "parse_instance": "solver.api.kinds",
+    "plan": "solver.studies.plan.api",
+    "simulate": "solver.api.api",
+    "stress": "solver.api.stress",
 }
 
 __all__ = [

@@ -10,9 +10,9 @@
 torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
-from ppsolve.models.pipeline.runtime import as_torch_runs
-from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.runtime import (
+from ppsolve.models.kinds.pipeline.runtime import as_torch_runs
+from ppsolve.solver.formats.torch.profile import Repeats, profile_stages
+from ppsolve.solver.formats.torch.runtime import (
     Compared,
     build_schedule,
     compare_in_turn,

@@ -6,8 +6,8 @@ from typing import Any
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
-from ppsolve.solver.cpsat import exact, search
-from ppsolve.solver.cpsat.question import ExactAnswer, Question, SearchLimits
+from ppsolve.solver.exact import exact, search
+from ppsolve.solver.exact.question import ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.api.kinds import lower, parse_instance
 
 
 def op(name: str, duration: float, *resources: str, **fields: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.api.kinds import lower, parse_instance
 
 FRACTIONS = ("0.1", "0.25", "0.3", "0.43243243243243246", "0.5", "0.7")
 Generator = np.random.Generator

@@ -17,10 +17,10 @@ from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number
 from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import KINDS
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.optimize.kinds import KINDS
 from ppsolve.solver.structure.timing import time_orders
 
 

@@ -21,14 +21,12 @@ MOST_LINES = 500
 LAYERS = {
     "models": [],
     "base": ["interruptible", "clock", "board", "kernels", "structure", "checker"],
-    "methods": ["bounds", "flow", "heuristics", "periodic", "cpsat", "goodput", "stress"],
+    "methods": ["bounds", "heuristics", "exact"],
     "run": ["run"],
-    "kind": ["kinds"],
-    "kinds": ["graph", "pipeline", "kfac", "overlap"],
-    "library": ["optimize"],
-    "planning": ["plan", "curve"],
-    "benchmarks": ["bench"],
-    "output": ["render", "formats", "generate", "traces", "torch"],
+    "kinds": ["kinds"],
+    "library": ["api"],
+    "studies": ["studies"],
+    "output": ["views", "formats"],
     "cli": ["cli"],
 }
 """Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.
@@ -45,20 +43,20 @@ KIND_CLASSES = {
 """Instances and results that only the packages of their own kind tell by their class."""
 
 LOADING_ORTOOLS = (
-    "ppsolve.solver.cpsat.constraints",
-    "ppsolve.solver.cpsat.exact",
-    "ppsolve.solver.cpsat.few_devices",
-    "ppsolve.solver.cpsat.memory",
-    "ppsolve.solver.cpsat.model",
-    "ppsolve.solver.cpsat.parameters",
-    "ppsolve.solver.cpsat.search",
-    "ppsolve.solver.cpsat.variables",
-    "ppsolve.solver.cpsat.window_lns",
-    "ppsolve.solver.cpsat.window_work",
-    "ppsolve.solver.periodic.cycle",
-    "ppsolve.solver.kfac.exact",
-    "ppsolve.solver.overlap.least_bytes",
-    "ppsolve.solver.plan.split_cpsat",
+    "ppsolve.solver.exact.constraints",
+    "ppsolve.solver.exact.exact",
+    "ppsolve.solver.exact.few_devices",
+    "ppsolve.solver.exact.memory",
+    "ppsolve.solver.exact.model",
+    "ppsolve.solver.exact.parameters",
+    "ppsolve.solver.exact.search",
+    "ppsolve.solver.exact.variables",
+    "ppsolve.solver.exact.window_lns",
+    "ppsolve.solver.exact.window_work",
+    "ppsolve.solver.exact.periodic.cycle",
+    "ppsolve.solver.kinds.kfac.exact",
+    "ppsolve.solver.kinds.overlap.least_bytes",
+    "ppsolve.solver.studies.plan.split_cpsat",
 )
 """Importing these loads OR-tools, so all others import them inside functions only."""
 
@@ -137,7 +135,7 @@ def each(paths: list[Path]) -> Callable[[Callable[[Path], None]], Callable[[], N
 
 
 def package(name: str) -> str:
-    """``ppsolve.solver.kfac`` for any module in it."""
+    """``ppsolve.solver.kinds.kfac`` for any module in it."""
     return ".".join(name.split(".")[:3])
 
 
@@ -255,7 +253,9 @@ def test_the_table_of_steps_decides_which_search_runs() -> None:
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef)
         and node.name in old
-        and not module_name(path).startswith(("ppsolve.solver.kfac.exact", "ppsolve.solver.plan"))
+        and not module_name(path).startswith(
+            ("ppsolve.solver.kinds.kfac.exact", "ppsolve.solver.studies.plan")
+        )
     }
     assert found == set()
 
@@ -263,16 +263,19 @@ def test_the_table_of_steps_decides_which_search_runs() -> None:
 ROUTE = (
     "solver/cli/optimize.py",
     "solver/cli/solving.py",
-    "solver/optimize/api.py",
+    "solver/api/api.py",
     "solver/run/solve_run.py",
     "solver/run/steps.py",
-    "solver/cpsat/exact.py",
-    "solver/cpsat/search.py",
+    "solver/exact/exact.py",
+    "solver/exact/search.py",
 )
-"""Files that a reader passes from the command to `CpSolver.solve`."""
+"""Files that a reader passes from the command to `CpSolver.solve`; ARCHITECTURE.md lists them."""
 
 
 def test_the_way_to_the_exact_solver_is_short() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(ROUTE) <= 8
+    assert [path for path in ROUTE if path not in text] == []
     for path, after in itertools.pairwise(ROUTE):
         used = {name for name, _ in imports(ROOT / path)}
         target = module_name(ROOT / after)
@@ -283,7 +286,7 @@ def test_the_way_to_the_exact_solver_is_short() -> None:
 
 def test_solvers_get_their_parameters_in_one_place() -> None:
     made = [module_name(path) for path in SOURCES if "CpSolver()" in path.read_text("utf-8")]
-    assert made == ["ppsolve.solver.cpsat.parameters"]
+    assert made == ["ppsolve.solver.exact.parameters"]
 
 
 @each(SOURCES)

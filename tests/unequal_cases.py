@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from tests.paths import DATA
 
 FOLDER = DATA / "unequal"

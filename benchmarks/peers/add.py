@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.bench.file import BenchFile, read_records
-from ppsolve.models.bench.record import BenchPeer, BenchRecord
 from ppsolve.models.core.problem import Objective
-from ppsolve.solver.bench.machine import memory_share
-from ppsolve.solver.bench.pool import Finished, Limits, LocalEngine, wall_cap
-from ppsolve.solver.optimize.kinds import load_instance, lower
+from ppsolve.models.studies.bench.file import BenchFile, read_records
+from ppsolve.models.studies.bench.record import BenchPeer, BenchRecord
+from ppsolve.solver.api.kinds import load_instance, lower
+from ppsolve.solver.studies.bench.machine import memory_share
+from ppsolve.solver.studies.bench.pool import Finished, Limits, LocalEngine, wall_cap
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve import optimize
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.generate.flags import IntegerRange, PerDevice
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.studies.generate.flags import IntegerRange, PerDevice
+from ppsolve.solver.studies.generate.instances import generate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -15,10 +15,10 @@ from charts import Panel, stacked, svg
 
 import ppsolve
 from ppsolve.models.core.result import HeuristicEntry
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.heuristics.heuristic import OURS, Heuristic
-from ppsolve.solver.optimize.registry import all_heuristics
-from ppsolve.solver.render.figures import figure
-from ppsolve.solver.render.wording import with_unit
+from ppsolve.solver.views.figures import figure
+from ppsolve.solver.views.wording import with_unit
 
 FOLDER = "catalogue"
 SECONDS = 5

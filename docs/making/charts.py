@@ -1,6 +1,6 @@
 """Charts of the documentation: schedules one below the other on one axis of time, small as files.
 
-How a schedule is drawn is the library's own way (`ppsolve.solver.render.plot`).
+How a schedule is drawn is the library's own way (`ppsolve.solver.views.plot`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.chart import AmountCurve, Chart
-from ppsolve.solver.render.colours import SKY, VERMILION, lightened
-from ppsolve.solver.render.drawings import drawn_of
-from ppsolve.solver.render.line_chart import figure_bytes
-from ppsolve.solver.render.plot.schedule import (
+from ppsolve.solver.views.chart import AmountCurve, Chart
+from ppsolve.solver.views.colours import SKY, VERMILION, lightened
+from ppsolve.solver.views.drawings import drawn_of
+from ppsolve.solver.views.line_chart import figure_bytes
+from ppsolve.solver.views.plot.schedule import (
     amount_legend,
     draw_bound,
     draw_chart,
@@ -24,7 +24,7 @@ from ppsolve.solver.render.plot.schedule import (
     set_rows,
     set_times,
 )
-from ppsolve.solver.render.plot.sheet import PAPER, SHEET, Sheet, legend_lines
+from ppsolve.solver.views.plot.sheet import PAPER, SHEET, Sheet, legend_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

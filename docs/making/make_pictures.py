@@ -18,13 +18,13 @@ from cases import HALVES, UNEVEN, WHOLE, best, capped
 from charts import INCHES, Panel, stacked, svg
 
 import ppsolve
-from ppsolve.solver.render.colours import BLUE, VERMILION, YELLOW, lightened
+from ppsolve.solver.views.colours import BLUE, VERMILION, YELLOW, lightened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ppsolve.solver.render.chart import Chart
+    from ppsolve.solver.views.chart import Chart
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 TIGHT, ROOMY = 3, 6

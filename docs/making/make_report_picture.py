@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import ppsolve
-from tests.page.browser import Browser
+from tests.views.page.browser import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = ROOT / "instances/p2p_heavy/nic-40-4x8.json"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray
+from ppsolve.solver.bounds.flow.flow import Paths, earlier_twins
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.params import BoundsParams
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Paths, earlier_twins
 from ppsolve.solver.kernels.one_machine import Drain, empty_orders, least_drain
 
 

@@ -7,9 +7,9 @@ from heapq import heapify, heappushpop
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.bounds.flow.flow import Flow, Paths
 from ppsolve.solver.bounds.memory_time import memory_time
 from ppsolve.solver.bounds.passing import passing
-from ppsolve.solver.flow.flow import Flow, Paths
 
 
 def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.flow.flow import Paths
+from ppsolve.solver.bounds.flow.flow import Paths
 
 FloatArray = np.typing.NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.bounds.flow.flow import Paths
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
-from ppsolve.solver.flow.flow import Paths
 
 PARTS = 6
 """Weights are multiples of 1 / 6: thirds count where a backward takes twice a forward."""

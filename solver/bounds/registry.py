@@ -14,6 +14,7 @@ from ppsolve.models.core.result import Bottleneck
 from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.drain import drain, larger_drains, resource_bounds
 from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.flow.flow import Flow, Paths
 from ppsolve.solver.bounds.memory_time import memory_time
 from ppsolve.solver.bounds.one_machine import Reason, largest
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
@@ -21,7 +22,6 @@ from ppsolve.solver.bounds.passing import passing
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.bounds.two_resources import two_resources
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow, Paths
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -212,7 +212,7 @@ BOUNDS = (
         "less work in all, or more equal micro-batches",
         assignments=lambda flow, count, equal: exchange_bound(flow, count, equal=equal),
     ),
-    # Found by `ppsolve.solver.cpsat.few_devices`, within a step of its own.
+    # Found by `ppsolve.solver.exact.few_devices`, within a step of its own.
     BoundRule(
         "few-devices",
         "the orders of a few devices together, where all others run any number of ops at once",

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.solver.bounds.flow.flow import Paths, flow_of
 from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.one_machine import (
     Reason,
@@ -20,7 +21,6 @@ from ppsolve.solver.bounds.one_machine import (
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
 from ppsolve.solver.bounds.spans import Spans, busy_ops, in_time
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Paths, flow_of
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.bounds.flow.flow import Flow, Paths
+from ppsolve.solver.bounds.flow.states import solve_states
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow, Paths
-from ppsolve.solver.flow.states import solve_states
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,8 @@ def two_resources(
 
     The ops of these two run one at a time, and their memory is what it is; between them each
     micro-batch takes at least the longest path through all others, but waits for none. That has
-    far fewer orders than the flow, so that its states (`ppsolve.solver.flow.states`) are searched;
-    an optimum of it, or the least bound of the states that were left out, is a bound on the flow.
+    far fewer orders than the flow, so that its states (`flow/states.py`) are searched; an
+    optimum of it, or the least bound of the states that were left out, is a bound on the flow.
     Time runs backwards, which takes fewer states where memory is little.
 
     Parameters

@@ -15,26 +15,32 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from ppsolve.models.bench.file import BenchFile, Records, merged, read_records, write_records
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import destination
 from ppsolve.models.documents.printable import plain_json
-from ppsolve.solver.bench.item import BenchItem, code_of
-from ppsolve.solver.bench.many import set_up
-from ppsolve.solver.bench.pool import Engine, Limits
-from ppsolve.solver.bench.report.comparison import Judgement
-from ppsolve.solver.bench.report.report import Report, bench_report
-from ppsolve.solver.bench.suite import Shard, Suite, collect, distinct
+from ppsolve.models.studies.bench.file import (
+    BenchFile,
+    Records,
+    merged,
+    read_records,
+    write_records,
+)
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, save, stdout_console
-from ppsolve.solver.render.bench.outputs import csv_report, markdown_report, terminal_report
-from ppsolve.solver.render.bench.page import html_report
-from ppsolve.solver.render.bench.pictures import Picture, draw_pictures
-from ppsolve.solver.render.line_chart import has_matplotlib, require_matplotlib
-from ppsolve.solver.render.progress import TallyProgress, tally
+from ppsolve.solver.studies.bench.item import BenchItem, code_of
+from ppsolve.solver.studies.bench.many import set_up
+from ppsolve.solver.studies.bench.pool import Engine, Limits
+from ppsolve.solver.studies.bench.report.comparison import Judgement
+from ppsolve.solver.studies.bench.report.report import Report, bench_report
+from ppsolve.solver.studies.bench.suite import Shard, Suite, collect, distinct
+from ppsolve.solver.views.bench.outputs import csv_report, markdown_report, terminal_report
+from ppsolve.solver.views.bench.page import html_report
+from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
+from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
+from ppsolve.solver.views.progress import TallyProgress, tally
 
 
 class EngineName(StrEnum):
@@ -106,7 +112,7 @@ class EngineOptions:
         """Return the engine, the options of every item, and its limits."""
         chosen: str | Engine = self.engine
         if self.engine is EngineName.DASK:
-            from ppsolve.solver.bench.cluster import DaskEngine
+            from ppsolve.solver.studies.bench.cluster import DaskEngine
 
             chosen = DaskEngine(self.scheduler, processes=self.processes)
         elif self.scheduler is not None:

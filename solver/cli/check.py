@@ -13,16 +13,16 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.solver.api import api
+from ppsolve.solver.api.bound_check import BoundCheck, check_bound
+from ppsolve.solver.api.kinds import instance_in, load_instance, owner_in
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, refuse_given
 from ppsolve.solver.cli.options import argument, flag
 from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, check_csv
-from ppsolve.solver.optimize import api
-from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
-from ppsolve.solver.optimize.kinds import instance_in, load_instance, owner_in
-from ppsolve.solver.render.figures import figure
+from ppsolve.solver.views.figures import figure
 
 
 def check_command(

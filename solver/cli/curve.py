@@ -9,20 +9,20 @@ from typing import Annotated
 
 import typer
 
-from ppsolve.models.curve import Curve, Over
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
+from ppsolve.models.studies.curve import Curve, Over
+from ppsolve.solver.api.kinds import load_instance, refuse_huge_numbers
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import validated
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
-from ppsolve.solver.curve import TIME_LIMIT, Multiple, curve
-from ppsolve.solver.generate.flags import parse_number
-from ppsolve.solver.optimize.kinds import load_instance, refuse_huge_numbers
-from ppsolve.solver.render.curve import curve_figure, curve_report
-from ppsolve.solver.render.line_chart import chart_format, figure_bytes
-from ppsolve.solver.render.plot.sheet import PAPER
+from ppsolve.solver.studies.curve import TIME_LIMIT, Multiple, curve
+from ppsolve.solver.studies.generate.flags import parse_number
+from ppsolve.solver.views.curve import curve_figure, curve_report
+from ppsolve.solver.views.line_chart import chart_format, figure_bytes
+from ppsolve.solver.views.plot.sheet import PAPER
 
 
 def curve_command(

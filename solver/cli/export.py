@@ -10,6 +10,7 @@ from typing import Annotated
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
+from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
@@ -21,7 +22,6 @@ from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, in_data_order, read_program
 from ppsolve.solver.formats.targets import NOT_TESTED, Target, chosen
 from ppsolve.solver.formats.torch_csv import DATA_ORDER
-from ppsolve.solver.optimize.kinds import load_instance
 
 
 @dataclass(frozen=True)

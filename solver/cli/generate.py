@@ -18,8 +18,8 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_options, say
 from ppsolve.solver.cli.main import load
 from ppsolve.solver.cli.options import flag, value
-from ppsolve.solver.generate.flags import option_of, read_options
-from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.studies.generate.flags import option_of, read_options
+from ppsolve.solver.studies.generate.instances import generate
 
 Text = str | None
 

@@ -12,14 +12,14 @@ from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
-from ppsolve.models.goodput.files import (
+from ppsolve.models.studies.goodput.files import (
     GoodputRow,
     GoodputRows,
     ParamsDocument,
     load_observations,
     load_params,
 )
-from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.models.studies.goodput.params import GradParams, PerfParams
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
@@ -31,11 +31,11 @@ from ppsolve.solver.cli.output import (
     stdout_console,
     write_chart,
 )
-from ppsolve.solver.goodput.fit import fit_goodput
-from ppsolve.solver.goodput.identify import FIT
-from ppsolve.solver.goodput.model import GoodputModel, best_rows, predicted_rows
-from ppsolve.solver.goodput.search import BatchLimits
-from ppsolve.solver.render.goodput import (
+from ppsolve.solver.studies.goodput.fit import fit_goodput
+from ppsolve.solver.studies.goodput.identify import FIT
+from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows, predicted_rows
+from ppsolve.solver.studies.goodput.search import BatchLimits
+from ppsolve.solver.views.goodput import (
     fit_line,
     fit_report,
     goodput_charts,
@@ -43,7 +43,7 @@ from ppsolve.solver.render.goodput import (
     row_line,
     rows_table,
 )
-from ppsolve.solver.render.line_chart import LineChart
+from ppsolve.solver.views.line_chart import LineChart
 
 ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
 InitBatchSize = Annotated[float | None, value("N", "Batch size of efficiency 1.", min=0)]

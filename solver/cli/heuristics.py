@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ppsolve.models.documents.files import source_name
+from ppsolve.solver.api.kinds import kind_of, load_instance
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.inputs import warn_of_units
@@ -13,10 +15,8 @@ from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import check_writable, deliver, print_json, stdout_console
 from ppsolve.solver.cli.solving import refuse_not_applicable, simulate_entry
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.optimize.kinds import kind_of, load_instance
-from ppsolve.solver.optimize.registry import all_heuristics
-from ppsolve.solver.render.heuristics import applicable, catalogue
-from ppsolve.solver.render.reports import entry_line, entry_report
+from ppsolve.solver.views.heuristics import applicable, catalogue
+from ppsolve.solver.views.reports import entry_line, entry_report
 
 
 def heuristics_command(

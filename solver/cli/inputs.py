@@ -13,13 +13,13 @@ from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import kind_of, load_instance
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
-from ppsolve.solver.optimize.kinds import kind_of, load_instance
-from ppsolve.solver.pipeline.published import has_unequal_microbatches
-from ppsolve.solver.render.wording import rounding_note
+from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
+from ppsolve.solver.views.wording import rounding_note
 
 MOST_NUMBERS = 100_000
 """Longer lists of numbers are refused: they would fill the memory."""

@@ -16,7 +16,7 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.documents.errors import InputError, PpsolveError, errors_about
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bench.suite import collect
+from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
@@ -30,9 +30,9 @@ from ppsolve.solver.cli.solving import (
     print_order,
     solve,
 )
-from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.plan.placements import NamedPlacement, placements_of, rank_of
-from ppsolve.solver.render.reports import comparison, report, summary_line
+from ppsolve.solver.studies.bench.suite import collect
+from ppsolve.solver.studies.plan.placements import NamedPlacement, placements_of, rank_of
+from ppsolve.solver.views.reports import comparison, report, summary_line
 
 SEVERITY = (
     ExitCode.INTERRUPTED,

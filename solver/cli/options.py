@@ -22,7 +22,7 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
 
 
 def _complete_name(incomplete: str) -> list[str]:
-    from ppsolve.solver.optimize.registry import all_heuristics
+    from ppsolve.solver.api.registry import all_heuristics
 
     return [name for name in all_heuristics() if name.startswith(incomplete)]
 
@@ -254,7 +254,7 @@ def split_names(names: str | None) -> list[str] | None:
     """Return the names in ``a,b``; raises InputError for an unknown name, or none at all."""
     if names is None:
         return None
-    from ppsolve.solver.optimize.registry import find_heuristic
+    from ppsolve.solver.api.registry import find_heuristic
 
     wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not wanted:
@@ -266,8 +266,8 @@ def split_names(names: str | None) -> list[str] | None:
 def own_specs(specs: Iterable[str]) -> list[str]:
     """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
     from ppsolve.models.documents.errors import InputError
+    from ppsolve.solver.api.registry import find_heuristic
     from ppsolve.solver.heuristics.own import EXPECTED, is_spec
-    from ppsolve.solver.optimize.registry import find_heuristic
 
     found = []
     for spec in specs:

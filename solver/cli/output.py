@@ -18,11 +18,11 @@ from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
 from ppsolve.solver.cli.options import value
-from ppsolve.solver.render.line_chart import chart_bytes, chart_format
-from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole, TrimLines
+from ppsolve.solver.views.line_chart import chart_bytes, chart_format
+from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimLines
 
 if TYPE_CHECKING:
-    from ppsolve.solver.render.line_chart import LineChart
+    from ppsolve.solver.views.line_chart import LineChart
 
 Chart = Annotated[
     Path | None, value("FILE", "Draw the chart here too: .png or .svg (needs matplotlib).")

@@ -13,9 +13,9 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name, write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.plan.request import load_request
-from ppsolve.models.plan.result import Plan
-from ppsolve.models.plan.scaffold import Sizes, plan_request
+from ppsolve.models.studies.plan.request import load_request
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.models.studies.plan.scaffold import Sizes, plan_request
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.options import argument, flag, value
@@ -28,10 +28,10 @@ from ppsolve.solver.cli.output import (
     stdout_console,
     write_chart,
 )
-from ppsolve.solver.generate.flags import option_of
-from ppsolve.solver.plan import api
-from ppsolve.solver.render.plan import plan_chart, plan_line, plan_report
-from ppsolve.solver.render.progress import plan_progress
+from ppsolve.solver.studies.generate.flags import option_of
+from ppsolve.solver.studies.plan import api
+from ppsolve.solver.views.plan import plan_chart, plan_line, plan_report
+from ppsolve.solver.views.progress import plan_progress
 
 OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "--gap"}
 """Options by the names that the library gives them in errors."""

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
-from ppsolve.models.plan.result import Plan
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.api.kinds import CARRIED, NO_INSTANCES, is_result
 from ppsolve.solver.cli.inputs import validated
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, save
-from ppsolve.solver.optimize.kinds import CARRIED, NO_INSTANCES, is_result
-from ppsolve.solver.render.page.document import page
-from ppsolve.solver.render.page.schedules import PageSchedule, read_shown
+from ppsolve.solver.views.page.document import page
+from ppsolve.solver.views.page.schedules import PageSchedule, read_shown
 
 
 def report_command(

@@ -11,14 +11,14 @@ from pydantic import BaseModel, Field, TypeAdapter
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.files import GoodputRows, ParamsDocument
-from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
-from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
-from ppsolve.models.plan.request import PlanRequest
-from ppsolve.models.plan.result import Plan
+from ppsolve.models.kinds.kfac.result import RefreshEntry, RefreshResult
+from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
+from ppsolve.models.studies.goodput.files import GoodputRows, ParamsDocument
+from ppsolve.models.studies.plan.request import PlanRequest
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.api.kinds import KINDS
 from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import print_json
-from ppsolve.solver.optimize.kinds import KINDS
 
 
 def schema_command(

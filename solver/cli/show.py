@@ -17,10 +17,19 @@ from typer import Option
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
+from ppsolve.models.studies.curve import Curve
+from ppsolve.solver.api.kinds import (
+    CARRIED,
+    instance_in,
+    is_result,
+    kind_of,
+    owner_in,
+    parse_instance,
+    refuse_huge_numbers,
+)
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, validated, warn_of_units
@@ -33,23 +42,14 @@ from ppsolve.solver.cli.solving import (
     simulate_entry,
 )
 from ppsolve.solver.formats.program import winner_in
-from ppsolve.solver.optimize.kinds import (
-    CARRIED,
-    instance_in,
-    is_result,
-    kind_of,
-    owner_in,
-    parse_instance,
-    refuse_huge_numbers,
-)
-from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
-from ppsolve.solver.render.figures import figures
-from ppsolve.solver.render.line_chart import figure_bytes, require_matplotlib
-from ppsolve.solver.render.plot import pictures as plot
-from ppsolve.solver.render.plot.schedule import schedule_figure
-from ppsolve.solver.render.plot.sheet import PAPER, SHEET
-from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions, Window
+from ppsolve.solver.views.curve import curve_report
+from ppsolve.solver.views.drawings import Drawn, drawing_of, drawing_of_document
+from ppsolve.solver.views.figures import figures
+from ppsolve.solver.views.line_chart import figure_bytes, require_matplotlib
+from ppsolve.solver.views.plot import pictures as plot
+from ppsolve.solver.views.plot.schedule import schedule_figure
+from ppsolve.solver.views.plot.sheet import PAPER, SHEET
+from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions, Window
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

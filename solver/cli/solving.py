@@ -13,12 +13,12 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
+from ppsolve.solver.api import api
+from ppsolve.solver.api.kinds import kind_of, known_kind
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import SolveOptions
-from ppsolve.solver.optimize import api
-from ppsolve.solver.optimize.kinds import kind_of, known_kind
-from ppsolve.solver.render.drawings import drawing_of
-from ppsolve.solver.render.progress import progress
+from ppsolve.solver.views.drawings import drawing_of
+from ppsolve.solver.views.progress import progress
 
 
 @dataclass(frozen=True)

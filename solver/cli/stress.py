@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.solver.api.kinds import load_instance
+from ppsolve.solver.api.stress import RUNS, stress
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
-from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.optimize.stress import RUNS, stress
-from ppsolve.solver.render.stress import stress_report
-from ppsolve.solver.stress.replay import ALL_KINDS
+from ppsolve.solver.heuristics.stress.replay import ALL_KINDS
+from ppsolve.solver.views.stress import stress_report
 
 
 def stress_command(
@@ -83,7 +83,7 @@ def _recorded(files: list[str], result: Any) -> dict[str, float]:
     if not files:
         return {}
     from ppsolve.solver.formats.detect import read_trace
-    from ppsolve.solver.traces.fits import fit
+    from ppsolve.solver.studies.traces.fits import fit
 
     found = fit(read_trace([Path(file) for file in files])).jitter
     halves = dict.fromkeys(("I", "W"), found["B"]) if "B" in found else {}

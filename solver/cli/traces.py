@@ -9,19 +9,19 @@ from typing import Annotated
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.trace.layers import Layers
-from ppsolve.models.trace.table import Trace
+from ppsolve.models.studies.trace.layers import Layers
+from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, json_text, print_json, stdout_console
 from ppsolve.solver.formats.detect import files_of, read_trace
 from ppsolve.solver.formats.table import write_table
-from ppsolve.solver.render.diagnosis import diagnosis_report
-from ppsolve.solver.traces.clocks import kept_steps
-from ppsolve.solver.traces.diagnosis.diagnose import TIME_LIMIT, diagnose
-from ppsolve.solver.traces.fits import fit, unusual_steps
-from ppsolve.solver.traces.replay import RecordedStep, median_instance, recorded_step
+from ppsolve.solver.studies.traces.clocks import kept_steps
+from ppsolve.solver.studies.traces.diagnosis.diagnose import TIME_LIMIT, diagnose
+from ppsolve.solver.studies.traces.fits import fit, unusual_steps
+from ppsolve.solver.studies.traces.replay import RecordedStep, median_instance, recorded_step
+from ppsolve.solver.views.diagnosis import diagnosis_report
 
 Format = Annotated[str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")]
 Tolerance = Annotated[

@@ -12,9 +12,9 @@ from typing import Any
 
 from ppsolve.solver.formats.placement import folded, refuse_elsewhere
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.pipeline import grammar
-from ppsolve.solver.pipeline.grammar import Action
-from ppsolve.solver.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline import grammar
+from ppsolve.solver.kinds.pipeline.grammar import Action
+from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 
 NAME = "ColossalAI"
 TYPES = {

@@ -13,7 +13,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.layers import counts_of
 from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
+from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
 
 
 def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:

@@ -9,15 +9,20 @@ from pathlib import Path
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened
-from ppsolve.models.trace.check import checked, clock_error_of, refuse_overlaps, resolution_of
-from ppsolve.models.trace.table import Trace
+from ppsolve.models.studies.trace.check import (
+    checked,
+    clock_error_of,
+    refuse_overlaps,
+    resolution_of,
+)
+from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.formats.kineto.events import unpacked
 from ppsolve.solver.formats.kineto.reader import read_kineto
 from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron
 from ppsolve.solver.formats.pipefisher import human_key
 from ppsolve.solver.formats.straggler import read_straggler
 from ppsolve.solver.formats.table import read_table
-from ppsolve.solver.traces.clocks import kept_steps, refuse_early
+from ppsolve.solver.studies.traces.clocks import kept_steps, refuse_early
 
 READERS: dict[str, Callable[[Sequence[str | Path]], Trace]] = {
     "kineto": read_kineto,

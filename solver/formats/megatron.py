@@ -21,16 +21,16 @@ from pydantic import Field
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_clock, describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
-from ppsolve.models.pipeline.entries import HasBackward
-from ppsolve.models.pipeline.instance import P2P, PipelineInstance
-from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
+from ppsolve.models.kinds.pipeline.entries import HasBackward
+from ppsolve.models.kinds.pipeline.instance import P2P, PipelineInstance
+from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.pipeline.grammar import FORWARD
-from ppsolve.solver.pipeline.interleaved import interleaved_1f1b
-from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
+from ppsolve.solver.kinds.pipeline.grammar import FORWARD
+from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
+from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
 
 NAME = "Megatron-LM"
 

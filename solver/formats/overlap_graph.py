@@ -9,7 +9,7 @@ from typing import Any
 from ppsolve.models.documents.base import describe, field_names
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
-from ppsolve.models.overlap.instance import OverlapInstance, OverlapNode
+from ppsolve.models.kinds.overlap.instance import OverlapInstance, OverlapNode
 
 
 def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]:

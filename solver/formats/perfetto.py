@@ -22,9 +22,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import DeadlockError, InputError, errors_in
 from ppsolve.models.instances import Instance
-from ppsolve.models.trace.table import NANOSECONDS
+from ppsolve.models.studies.trace.table import NANOSECONDS
+from ppsolve.solver.api.kinds import instance_in, kind_of, schedule_in
 from ppsolve.solver.formats.program import entry_in, winner_in
-from ppsolve.solver.optimize.kinds import instance_in, kind_of, schedule_in
 from ppsolve.solver.structure.owners import number_in, owners
 
 Event = dict[str, Any]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM
-from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.kfac.labels import PROFILED_STEP, START, UP_PIPE, Label, parse_label
+from ppsolve.models.kinds.kfac.instance import KfacInstance
+from ppsolve.models.kinds.kfac.labels import PROFILED_STEP, START, UP_PIPE, Label, parse_label
 from ppsolve.solver.formats.pickles.timeline import Timeline, load_timeline_pickle, read_pickle_file
 from ppsolve.solver.formats.program import entry_in
 

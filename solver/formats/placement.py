@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from ppsolve.solver.formats.program import RuntimeProgram, cannot_say
-from ppsolve.solver.pipeline.actions import Order
+from ppsolve.solver.kinds.pipeline.actions import Order
 
 
 def folded(num_ranks: int) -> tuple[int, ...]:

@@ -13,9 +13,9 @@ from typing import Any
 from ppsolve.solver.formats.layers import decoders_of
 from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.pipeline import grammar
-from ppsolve.solver.pipeline.grammar import FORWARD, Action, Communication, Overlap, Step
-from ppsolve.solver.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline import grammar
+from ppsolve.solver.kinds.pipeline.grammar import FORWARD, Action, Communication, Overlap, Step
+from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 
 NAME = "Primus"
 TYPES = {

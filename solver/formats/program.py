@@ -12,14 +12,14 @@ from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_about
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import CARRIED
-from ppsolve.solver.pipeline import grammar
-from ppsolve.solver.pipeline.grammar import Action, ComputeStep, actions_of
-from ppsolve.solver.pipeline.kind import PIPELINE
-from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
-from ppsolve.solver.pipeline.programs.rules import broken_rules, shape_of, simulated
-from ppsolve.solver.pipeline.published import has_unequal_microbatches
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import CARRIED
+from ppsolve.solver.kinds.pipeline import grammar
+from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, actions_of
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
+from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, shape_of, simulated
+from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
 

@@ -11,7 +11,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened, source_name
-from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace, joined
+from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace, joined
 
 OPTYPES = {"forward-compute": "F", "backward-compute": "B"}
 """Op types that become ops. Sends and receives contain waiting, so they are no transfer times."""

@@ -17,7 +17,7 @@ from ppsolve.models.core.problem import FREE
 from ppsolve.models.documents.base import as_clock, as_json_number, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_text, source_name
-from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
+from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
 
 REQUIRED = ("stage", "kind", "microbatch")
 WHOLE = ("step", "replica", "stage", "chunk", "microbatch", "device", "length", "bytes", "clock")

@@ -18,7 +18,7 @@ from ppsolve.solver.formats.primus import primus_table
 from ppsolve.solver.formats.program import FORMATS, Format, RuntimeProgram, Settings
 from ppsolve.solver.formats.torch_csv import torch_csv
 from ppsolve.solver.formats.torchtitan import torchtitan_files
-from ppsolve.solver.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 
 Writer = Callable[[RuntimeProgram, Settings, Path], dict[Path, str]]
 

@@ -17,13 +17,13 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_about, errors_in
 from ppsolve.models.documents.files import read_json, read_text, source_name
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.joint import replica_of
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import replica_of
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
-from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
-from ppsolve.solver.pipeline.programs.communications import with_communications
-from ppsolve.solver.pipeline.programs.rules import (
+from ppsolve.solver.kinds.pipeline.grammar import Communication, ComputeStep, Step, parse_step
+from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline.programs.rules import (
     broken_exchanges,
     broken_rules,
     shape_of,

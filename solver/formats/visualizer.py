@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM, parse_json, read_text, source_name
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 def _list_of_times(value: Any) -> Any:

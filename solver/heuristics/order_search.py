@@ -9,8 +9,8 @@ import numpy as np
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.params import OrderSearchBudget
 from ppsolve.solver.kernels.annealing import exponential_quantiles

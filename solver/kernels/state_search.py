@@ -1,6 +1,6 @@
 """Search through the states of a flow, one op at a time, with dominance.
 
-`ppsolve.solver.flow.states` says what is enumerated, and why an optimum is among it.
+`ppsolve.solver.bounds.flow.states` says what is enumerated, and why an optimum is among it.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def refutes(
 ) -> bool:
     """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
 
-    Bounds of the problem of the stretch (`ppsolve.solver.cpsat.subproblem`) say as much or
+    Bounds of the problem of the stretch (`ppsolve.solver.exact.subproblem`) say as much or
     more; this takes some microseconds, and refutes most.
 
     Parameters

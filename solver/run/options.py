@@ -10,9 +10,9 @@ from typing import Self
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.own import OwnFunction
-from ppsolve.solver.stress.replay import MOST_JITTER
+from ppsolve.solver.heuristics.stress.replay import MOST_JITTER
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.cpsat.params import ExactParams
+from ppsolve.solver.exact.params import ExactParams
 from ppsolve.solver.heuristics.params import HeuristicParams
 
 

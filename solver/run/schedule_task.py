@@ -21,17 +21,17 @@ from ppsolve.solver.bounds import best_bound
 from ppsolve.solver.bounds.registry import bottleneck, quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.generic import settled
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.stress.replay import ALL_KINDS, Jitter, refuse_unfit
+from ppsolve.solver.heuristics.stress.robust import make_robust
 from ppsolve.solver.run.entries import figures, is_lost
 from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.run.start import START, known_schedule
 from ppsolve.solver.run.step import Step, Steps
 from ppsolve.solver.run.steps import SEARCHED, STEPS
 from ppsolve.solver.run.task import Lowers, Task
-from ppsolve.solver.stress.replay import ALL_KINDS, Jitter, refuse_unfit
-from ppsolve.solver.stress.robust import make_robust
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.question import EXACT, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -37,8 +37,8 @@ def search_below(
     WrongScheduleError
         The schedule that was found breaks a rule.
     """
-    from ppsolve.solver.cpsat.question import Question
-    from ppsolve.solver.cpsat.search import solve
+    from ppsolve.solver.exact.question import Question
+    from ppsolve.solver.exact.search import solve
 
     below = Question(analytic, upper=None if claimed is None else claimed - 1)
     answer = solve(implied, below, replace(limits, gap=1.0))

@@ -9,7 +9,7 @@ from typing import Any, Self
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.question import SearchLimits
+from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.heuristics.parallel_search import ParallelSearch, Turns
 from ppsolve.solver.interruptible import SLACK

@@ -9,7 +9,7 @@ from functools import partial
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.question import EXACT, FEW_DEVICES, NEIGHBOURHOODS, Company, SearchLimits
+from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, NEIGHBOURHOODS, Company, SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import ORDERS
 from ppsolve.solver.heuristics.order_search import obstacle as obstacle_to_orders
@@ -63,7 +63,7 @@ def fits_a_model(turn: Turn) -> bool:
 
 def has_windows(turn: Turn) -> bool:
     """Apply to problems with a schedule of which windows are solved anew."""
-    from ppsolve.solver.cpsat.subproblem import obstacle
+    from ppsolve.solver.exact.subproblem import obstacle
 
     is_large = turn.task.size >= turn.params.exact.windows.least_ops
     is_known = turn.board.schedule is not None
@@ -96,7 +96,7 @@ def has_sweep_meanwhile(turn: Turn) -> bool:
 
 def has_few_devices(turn: Turn) -> bool:
     """Apply to problems that parts of few devices bound."""
-    from ppsolve.solver.cpsat.device_part import obstacle
+    from ppsolve.solver.exact.device_part import obstacle
 
     is_large = turn.task.size >= turn.params.exact.devices.least_ops
     is_known = turn.board.schedule is not None
@@ -245,7 +245,7 @@ def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopR
     WrongScheduleError
         CP-SAT calls an instance infeasible that has a schedule.
     """
-    from ppsolve.solver.cpsat.exact import solve_exactly
+    from ppsolve.solver.exact.exact import solve_exactly
 
     task, board = turn.task, turn.board
     company = Company.SEARCHED if is_searched else Company.NEW
@@ -267,7 +267,7 @@ def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopR
 
 def search_windows(turn: Turn) -> StopReason | None:
     """Solve windows of the best schedule anew."""
-    from ppsolve.solver.cpsat.window_lns import WindowLNS
+    from ppsolve.solver.exact.window_lns import WindowLNS
 
     search = WindowLNS(turn.task.implied, turn.board, turn.limits(), turn.params.exact.windows)
     search.run()
@@ -277,7 +277,7 @@ def search_windows(turn: Turn) -> StopReason | None:
 
 def window_turns(turn: Turn) -> Turns:
     """Return the search of windows in turns."""
-    from ppsolve.solver.cpsat.window_lns import WindowLNS
+    from ppsolve.solver.exact.window_lns import WindowLNS
 
     search: WindowLNS | None = None
 
@@ -305,7 +305,7 @@ def sweep_meanwhile(turn: Turn) -> Turns:
 
 def bound_by_few_devices(turn: Turn) -> StopReason | None:
     """Raise the bound by parts of few devices, each solved by CP-SAT."""
-    from ppsolve.solver.cpsat.few_devices import FewDevices
+    from ppsolve.solver.exact.few_devices import FewDevices
 
     params, limits = turn.params.exact.devices, turn.limits()
     if limits.deterministic is None and not turn.clock.is_limited:

@@ -15,14 +15,13 @@ from best_known_files import load_best_known, save_best_known
 from shipped import instance_files
 
 import ppsolve
-from ppsolve.models.bench.record import Machine
 from ppsolve.models.core.result import Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.solver.optimize.kinds import lower
-from tests.bench.records import MACHINE
+from ppsolve.models.studies.bench.record import Machine
+from ppsolve.solver.api.kinds import lower
 from tests.benchmarks.tiny import (
     NAME,
     OPTIMUM,
@@ -34,6 +33,7 @@ from tests.benchmarks.tiny import (
     stored_of,
     tiny,
 )
+from tests.studies.bench.records import MACHINE
 
 
 def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:

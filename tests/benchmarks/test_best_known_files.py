@@ -15,7 +15,7 @@ from best_known_files import StoredSchedule, load_best_known
 import ppsolve
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.structure.timing import time_orders
 from tests.benchmarks.tiny import (
     NAME,

@@ -9,7 +9,7 @@ from frontier import FAMILIES, Row, line, main, summary
 
 import ppsolve
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 def test_few_microbatches_are_forty_instances_from_half_to_one_and_a_quarter() -> None:

@@ -12,7 +12,7 @@ from shipped import BEST_KNOWN, instance_files
 
 import ppsolve
 from ppsolve.models.documents.text import fingerprint
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.api.kinds import lower
 from tests.paths import ROOT
 
 HOME = ROOT / "instances"

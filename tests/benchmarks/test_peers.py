@@ -11,8 +11,8 @@ from peers import compare
 from peers.answer import PeerAnswer
 from peers.plain_cpsat import solve_plainly
 
-from tests.bench.records import record
 from tests.small import op, small
+from tests.studies.bench.records import record
 
 LIMIT = 20.0
 
@@ -111,9 +111,9 @@ def test_a_proof_of_a_relaxation_is_none() -> None:
 def test_peers_are_put_beside_the_results_of_a_run(tmp_path: Path) -> None:
     from peers import add
 
-    from ppsolve.models.bench.file import read_records
-    from ppsolve.solver.bench.report.report import bench_report
-    from tests.bench.results import written
+    from ppsolve.models.studies.bench.file import read_records
+    from ppsolve.solver.studies.bench.report.report import bench_report
+    from tests.studies.bench.results import written
 
     document = {
         "kind": "pipeline",

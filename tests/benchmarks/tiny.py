@@ -13,7 +13,7 @@ from best_known_files import StoredSchedule
 from ppsolve.models.core.result import Result, ScheduleDocument, Status, StopReason, Versions
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.timing import time_orders
 
 TODAY = datetime.date(2025, 1, 31)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsolve
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.bounds.one_machine import preemptive_bound
-from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.marks import first

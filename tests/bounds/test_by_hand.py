@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.bounds.one_machine import Reason, acquiring, return_bound
 from ppsolve.solver.bounds.params import BoundsParams
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
 from ppsolve.solver.bounds.spans import NEVER, Around, Spans
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import op, small
 

@@ -7,10 +7,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.drain import drain_bound
-from ppsolve.solver.flow.flow import Flow, Paths, flow_of
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.bounds.flow.flow import Flow, Paths, flow_of
 
 Table = list[list[int]]
 

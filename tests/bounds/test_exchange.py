@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.exchange import apart_sum, exchange_bound
-from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.bounds.flow.flow import Flow, flow_of
 from tests.bruteforce import brute_force
 
 Table = list[list[int]]

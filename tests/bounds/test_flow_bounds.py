@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds import registry
 from ppsolve.solver.bounds.drain import drain, larger_drains
 from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.flow.flow import Flow, Paths, flow_of
+from ppsolve.solver.bounds.flow.states import solve_states
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
 from ppsolve.solver.bounds.registry import BOUNDS, flow_bounds
 from ppsolve.solver.bounds.two_resources import two_resources
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow, Paths, flow_of
-from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE, PipelineTask
 from tests.bruteforce import brute_force
 from tests.clocks import CountingClock
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.bounds.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.bounds.memory_time import memory_time
-from ppsolve.solver.flow.flow import Flow, Paths, flow_of
-from ppsolve.solver.optimize.kinds import lower
 
 
 def flow(times: dict[str, Any], count: int, **memory: Any) -> Flow:

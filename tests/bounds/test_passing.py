@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds import passing as module
+from ppsolve.solver.bounds.flow.flow import Flow, Paths, flow_of
 from ppsolve.solver.bounds.params import BoundsParams
 from ppsolve.solver.bounds.passing import passing
-from ppsolve.solver.flow.flow import Flow, Paths, flow_of
-from ppsolve.solver.optimize.kinds import lower
+from tests.bounds.flow.drawn import drawn, problem_of
 from tests.bruteforce import brute_force
-from tests.flow.drawn import drawn, problem_of
 
 Table = list[list[int]]
 

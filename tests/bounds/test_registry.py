@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ppsolve.models.core.problem import Problem
+from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.params import BoundsParams
 from ppsolve.solver.bounds.registry import (
@@ -19,7 +20,6 @@ from ppsolve.solver.bounds.registry import (
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.marks import first
 from tests.paths import ROOT

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.bounds.flow.flow import Flow, Paths, flow_of, rows_of
+from ppsolve.solver.bounds.flow.states import solve_states
 from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.bounds.two_resources import end_resources, reduced_to, two_resources
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.flow import Flow, Paths, flow_of, rows_of
-from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask, raise_flow_bounds
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE, PipelineTask, raise_flow_bounds
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.step import Turn
+from tests.bounds.flow.drawn import drawn
 from tests.clocks import CountingClock
-from tests.flow.drawn import drawn
 from tests.marks import first
 from tests.unequal_cases import pipeline_of, read_case
 
@@ -126,7 +126,7 @@ def test_a_run_raises_its_bound_by_it(is_compiled, monkeypatch):
     task = PIPELINE.task(pipeline_of(read_case("p4_m8_sigma04_seed48")))
     assert isinstance(task, PipelineTask)
     monkeypatch.setitem(compilation._state, "compiled", is_compiled)
-    monkeypatch.setattr("ppsolve.solver.pipeline.kind.expect", lambda _: None)
+    monkeypatch.setattr("ppsolve.solver.kinds.pipeline.kind.expect", lambda _: None)
     task.find_bounds()
     raise_flow_bounds(Turn(task, Options(time_limit=600), Clock(600)))
     # The best that is known of it, 491,296, is the least that its first and last device allow.

@@ -11,8 +11,8 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.optimize.kinds import lower, parse_instance
 
 
 def graph(ops: list[dict[str, Any]], **fields: Any) -> Problem:

@@ -20,9 +20,9 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.solver.api import api as library
+from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.optimize import api as library
-from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 

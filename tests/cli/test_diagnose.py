@@ -10,9 +10,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.render.diagnosis import HeatMap
+from ppsolve.solver.views.diagnosis import HeatMap
 from tests.paths import DATA
-from tests.traces import cases
+from tests.studies.traces import cases
 
 ST = DATA / "traces" / "ST.parquet"
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.files import GoodputRows, load_params
-from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.models.studies.goodput.files import GoodputRows, load_params
+from ppsolve.models.studies.goodput.params import GradParams, PerfParams
 from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.goodput.model import GoodputModel, goodput_table
+from ppsolve.solver.studies.goodput.model import GoodputModel, goodput_table
 
 PERF = {
     "alpha_c": 0.02, "beta_c": 0.002, "alpha_n": 0.1, "beta_n": 0.007, "alpha_r": 0.01,

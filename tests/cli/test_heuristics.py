@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import ppsolve
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.heuristics.heuristic import OURS
-from ppsolve.solver.optimize.registry import all_heuristics
 
 KNOWN = list(all_heuristics().values())
 AN_INSTANCE = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ppsolve.models.kfac.labels import END, START
+from ppsolve.models.kinds.kfac.labels import END, START
 from ppsolve.solver.cli.main import build
 from tests.paths import DATA
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ppsolve.models.kfac.labels import START
+from ppsolve.models.kinds.kfac.labels import START
 from ppsolve.solver.cli.main import build
 from tests.paths import DATA
 

@@ -6,9 +6,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.api import optimize
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.optimize.api import optimize
 
 INSTANCE = {
     "kind": "pipeline",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ppsolve.solver.api import api
+from ppsolve.solver.api.kinds import load_instance, parse_instance
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.optimize import api
-from ppsolve.solver.optimize.kinds import load_instance, parse_instance
 from tests.paths import ROOT
 
 NODES = [

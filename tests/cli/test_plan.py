@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.plan.request import parse_request
-from ppsolve.models.plan.result import Plan
+from ppsolve.models.studies.plan.request import parse_request
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.api.api import check
+from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.optimize.api import check
-from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.plan import api
-from ppsolve.solver.plan.progress import PlanProgress
+from ppsolve.solver.studies.plan import api
+from ppsolve.solver.studies.plan.progress import PlanProgress
 
 REQUEST = {
     "kind": "plan",

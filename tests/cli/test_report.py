@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.core.claims import MEASURED
 from ppsolve.solver.cli.main import build
-from tests.page.cases import pipeline
 from tests.paths import ROOT
+from tests.views.page.cases import pipeline
 
 
 def run(*arguments):

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Versions
+from ppsolve.solver.api import api as library
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.optimize import api as library
-from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.timing import time_orders
 
 INSTANCE = {

@@ -8,9 +8,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import ppsolve
-from ppsolve.models.stress import StressEntry, StressReport
+from ppsolve.models.studies.stress import StressEntry, StressReport
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.render.stress import stress_report
+from ppsolve.solver.views.stress import stress_report
 from tests.paths import DATA
 
 PIPELINE = ppsolve.PipelineInstance(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.detect import read_trace
 from tests.paths import DATA
-from tests.traces import cases
+from tests.studies.traces import cases
 
 TRACES = DATA / "traces"
 

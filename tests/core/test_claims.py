@@ -11,7 +11,7 @@ from ppsolve.models.core.claims import agrees
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.api.kinds import lower, parse_instance
 from tests.core.test_documents import bare, complaints, problem
 
 __all__ = ["problem"]

@@ -16,8 +16,8 @@ from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.optimize.kinds import lower, parse_instance
 from tests.small import small
 
 

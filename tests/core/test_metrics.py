@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.metrics import measure, peak_usage
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import critical_path, slack
 from tests.strategies import broken_rules, in_use, serial_schedule, tiny_problem
 

@@ -10,8 +10,8 @@ import pytest
 
 from ppsolve.models.core.problem import FREE, Objective, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from tests.small import op, small
 
 

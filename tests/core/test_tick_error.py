@@ -18,10 +18,10 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import Status
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.graph import GraphInstance, lower_graph
-from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.models.kinds.graph import GraphInstance, lower_graph
+from ppsolve.models.kinds.kfac.instance import KfacInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 
 FORWARD, BACKWARD = 1.0123456789012345, 2.3333333333333335
 MEASURED = {

@@ -13,7 +13,7 @@ import yaml
 from cases import best, capped
 from outer import OUTER, site_place, with_site_links
 
-from ppsolve.solver.optimize.registry import all_heuristics
+from ppsolve.solver.api.registry import all_heuristics
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -112,15 +112,15 @@ def test_links_lead_to_where_pages_stand_on_the_site() -> None:
 
 
 def test_links_to_what_is_no_page_become_names() -> None:
-    text = "[the plans](../instances/plans) [`gaps`](../solver/graph.py) ![p](pictures/a.svg)"
+    text = "[the plans](../instances/plans) [`gaps`](../solver/kinds/graph.py) ![p](pictures/a.svg)"
     assert with_site_links(text, "docs/planning.md") == (
-        "the plans (`instances/plans`) `gaps` (`solver/graph.py`) ![p](pictures/a.svg)"
+        "the plans (`instances/plans`) `gaps` (`solver/kinds/graph.py`) ![p](pictures/a.svg)"
     )
 
 
 def test_folders_lead_to_their_readme() -> None:
     assert site_place("examples") == site_place("examples/README.md") == "project/examples.md"
-    assert site_place("solver/graph.py") is None
+    assert site_place("solver/kinds/graph.py") is None
 
 
 def test_outer_pages_exist() -> None:

@@ -3,8 +3,8 @@
 import json
 import re
 
-from ppsolve.solver.optimize.kinds import parse_instance
-from ppsolve.solver.optimize.registry import all_heuristics
+from ppsolve.solver.api.kinds import parse_instance
+from ppsolve.solver.api.registry import all_heuristics
 from tests.paths import ROOT
 
 INSTANCES, HEURISTICS = (

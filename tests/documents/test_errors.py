@@ -10,7 +10,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
+from ppsolve.solver.api.kinds import load_instance, lower, parse_instance
 
 PIPELINE: dict[str, Any] = {
     "schema": 1,

@@ -8,7 +8,7 @@ import operator
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.optimize.kinds import parse_instance
+from ppsolve.solver.api.kinds import parse_instance
 
 PIPELINE = {
     "schema": 1,

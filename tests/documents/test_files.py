@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ppsolve.models.bench.file import read_records
 from ppsolve.models.documents import files
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_text, write_bytes, write_text
+from ppsolve.models.studies.bench.file import read_records
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.pickles.timeline import read_pickle_file
 

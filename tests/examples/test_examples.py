@@ -11,7 +11,7 @@ from tests.paths import ROOT
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 FOR_TORCH = "closed_loop.py"
-"""Needs torch, and prints times of the machine: tests/torch runs it."""
+"""Needs torch, and prints times of the machine: tests/formats/torch runs it."""
 
 PRINTED = {
     "check_schedule.py": [

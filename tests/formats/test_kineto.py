@@ -8,13 +8,13 @@ import tracemalloc
 import pytest
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.api import api
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.kineto.events import read_events
-from ppsolve.solver.optimize import api
-from ppsolve.solver.traces.replay import Recorded, recorded_step
+from ppsolve.solver.studies.traces.replay import Recorded, recorded_step
 from tests.paths import DATA
-from tests.traces import cases
-from tests.traces.cases import annotation, profile
+from tests.studies.traces import cases
+from tests.studies.traces.cases import annotation, profile
 
 
 def moments(trace):

@@ -8,9 +8,9 @@ import numpy as np
 
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.megatron import interleaved_calls
-from ppsolve.solver.traces.clocks import aligned, boundaries_of, recorded_span
-from ppsolve.solver.traces.replay import Recorded, recorded_step
-from tests.traces import cases
+from ppsolve.solver.studies.traces.clocks import aligned, boundaries_of, recorded_span
+from ppsolve.solver.studies.traces.replay import Recorded, recorded_step
+from tests.studies.traces import cases
 
 
 def test_calls_without_virtual_stages_are_micro_batches():

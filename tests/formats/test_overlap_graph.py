@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
-from ppsolve.solver.optimize.kinds import load_instance
-from tests.overlap.cases import FOLDER, NAMES
+from tests.kinds.overlap.cases import FOLDER, NAMES
 
 KERNEL = {"name": "k", "kind": "compute", "duration": 1.5}
 GATHER = {"name": "g", "kind": "comm", "duration": 2, "deps": ["k"]}

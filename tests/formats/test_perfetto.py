@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 import ppsolve
+from ppsolve.solver.api.kinds import kind_of, lower
 from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
-from ppsolve.solver.optimize.kinds import kind_of, lower
 from tests.paths import ROOT
 
 SHIPPED = (

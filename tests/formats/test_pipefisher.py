@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.pipefisher import (
     convert_pipefisher,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.api import simulate
 from ppsolve.solver.formats.layers import parse_layout
 from ppsolve.solver.formats.program import RuntimeProgram, read_program
 from ppsolve.solver.formats.targets import TARGETS, chosen
-from ppsolve.solver.optimize.api import simulate
 from tests.formats.cases import FOLDED, TWO_RANKS, schedule
 from tests.paths import ROOT
 

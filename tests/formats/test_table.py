@@ -7,10 +7,10 @@ import pytest
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.trace.table import COLUMNS, OPTIONAL
+from ppsolve.models.studies.trace.table import COLUMNS, OPTIONAL
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.table import read_table, write_table
-from tests.traces import cases
+from tests.studies.traces import cases
 
 
 def same(one, other):

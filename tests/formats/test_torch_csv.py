@@ -13,7 +13,7 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.formats.program import in_data_order, read_program
 from ppsolve.solver.formats.torch_csv import (
     check_csv,

@@ -5,12 +5,12 @@ import contextlib
 import pytest
 
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.api import simulate
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.formats.program import in_data_order, read_program
 from ppsolve.solver.formats.torch_csv import check_csv, torch_csv
-from ppsolve.solver.optimize.api import simulate
-from ppsolve.solver.optimize.registry import all_heuristics
-from ppsolve.solver.pipeline.grammar import Action
+from ppsolve.solver.kinds.pipeline.grammar import Action
 from tests.formats.cases import FOLDED, TWO_RANKS, schedule
 from tests.marks import first
 

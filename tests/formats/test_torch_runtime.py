@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.torch_csv import check_csv, csv_text, torch_csv
 from tests.formats.runtime import Runtime, WrongProgramError

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.visualizer import convert_visualizer
-from ppsolve.solver.optimize.kinds import lower, parse_instance
 
 CONFIG: dict[str, Any] = {
     "num_stages": 3,

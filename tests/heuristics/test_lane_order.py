@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.lane_order import Burst, Lanes
 from tests.small import holding, op, small
 

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.core.result import HeuristicStatus
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower, parse_instance
+from ppsolve.solver.api.registry import all_heuristics, run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_scheduling import (
@@ -22,8 +24,6 @@ from ppsolve.solver.heuristics.list_scheduling import (
     most_work,
     tails,
 )
-from ppsolve.solver.optimize.kinds import lower, parse_instance
-from ppsolve.solver.optimize.registry import all_heuristics, run_heuristic
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.timing import time_orders
 from tests.marks import first

@@ -8,14 +8,14 @@ import pytest
 
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.optimize.kinds import lower
 from tests.small import op, small
 
 # Fisher and Thompson's job shop of 6 jobs on 6 machines (1963): (machine, duration) of each op.

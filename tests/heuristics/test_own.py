@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import ppsolve
 from ppsolve import HeuristicEntry, InputError, PipelineInstance
+from ppsolve.solver.api import registry
+from ppsolve.solver.api.registry import chosen_heuristics, find_heuristic, known_heuristic
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.heuristics.own import arguments_of, name_of, source_of
-from ppsolve.solver.optimize import registry
-from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic, known_heuristic
 from tests.heuristics import own_rules
 
 HERE = "tests/heuristics/own_rules.py"

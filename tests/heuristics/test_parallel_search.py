@@ -9,7 +9,8 @@ import time
 import pytest
 
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
@@ -23,7 +24,6 @@ from ppsolve.solver.heuristics.parallel_search import (
 )
 from ppsolve.solver.heuristics.params import HeuristicParams, TurnParams
 from ppsolve.solver.heuristics.sweep import list_sweep
-from ppsolve.solver.optimize.kinds import lower
 
 PROBLEM = lower(
     PipelineInstance(

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.kfac.instance import KfacInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Effort
@@ -21,8 +23,6 @@ from ppsolve.solver.heuristics.lane_order import Lanes, MemoryShare
 from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.sweep import list_sweep
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder, index_order
 from tests.clocks import CountingClock
 from tests.marks import first

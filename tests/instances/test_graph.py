@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ppsolve.models.core.problem import FREE, Objective
-from ppsolve.models.graph import GraphInstance, lower_graph
-from ppsolve.solver.optimize.kinds import KINDS, lower, parse_instance
+from ppsolve.models.kinds.graph import GraphInstance, lower_graph
+from ppsolve.solver.api.kinds import KINDS, lower, parse_instance
 
 DATA: dict[str, Any] = {
     "schema": 1,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.graph import GraphInstance
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.models.kinds.graph import GraphInstance
+from ppsolve.solver.api.kinds import lower
 
 OPS = [
     {"id": "first", "duration": 1, "resources": ["device"]},

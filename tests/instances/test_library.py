@@ -13,10 +13,10 @@ from shipped import instance_files
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
+from ppsolve.models.kinds.kfac.instance import KfacInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import load_instance, lower, parse_instance
 from tests.paths import ROOT
 
 INSTANCES = ROOT / "instances"

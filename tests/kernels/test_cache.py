@@ -275,9 +275,9 @@ def test_sixteen_threads_fill_an_empty_cache(monkeypatch: pytest.MonkeyPatch, fo
 
 SOLVE = """
 import sys
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.optimize.api import optimize
+from ppsolve.solver.api.api import optimize
 
 if "full" in sys.argv:
     import resource

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.kernels.memory_state import give_back, shortage, take
-from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.tables import memory_of, memory_state_of
 from tests.small import holding, number, op, small
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.microbatch_exchange import MicrobatchExchange, sizes_of
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.bounds.flow.microbatch_exchange import MicrobatchExchange, sizes_of
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE, MOVE, REORDER, TOO_LONG
-from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.kinds.pipeline.replicas.shape import ReplicaShape
 
 UNEQUAL = {
     "num_devices": 2,

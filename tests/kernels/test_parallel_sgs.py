@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
+from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.heuristics.list_scheduling import generate_parallel
 from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.structure.implied import index_order
 from tests.paths import ROOT
 

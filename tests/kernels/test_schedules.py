@@ -9,6 +9,7 @@ import pytest
 
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.list_scheduling import generate_serial, longest_tail
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
@@ -22,7 +23,6 @@ from ppsolve.solver.kernels.longest_paths import (
 )
 from ppsolve.solver.kernels.records import NEVER, ResourceUse
 from ppsolve.solver.kernels.serial_sgs import Gaps, block, free_from, occupy
-from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
     graph_of,

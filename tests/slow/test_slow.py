@@ -10,10 +10,10 @@ import pytest
 
 import ppsolve
 from ppsolve import PipelineInstance, Status
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.studies.generate.instances import generate
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow

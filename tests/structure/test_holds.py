@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given, settings
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.structure.holds import ALWAYS, Adjacency, holds_of
 from tests.small import op, small
 from tests.strategies import in_use, problems

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.documents.errors import DeadlockError
-from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import Network, short_cycle, time_orders
 

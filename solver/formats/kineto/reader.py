@@ -13,7 +13,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, errors_in
-from ppsolve.models.trace.table import COLUMNS, KINDS, Notes, Trace
+from ppsolve.models.studies.trace.table import COLUMNS, KINDS, Notes, Trace
 from ppsolve.solver.formats.kineto.events import Intervals, OpRange, RankEvents, read_rank
 
 

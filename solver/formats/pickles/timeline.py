@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened
-from ppsolve.models.kfac.labels import MAX_LABEL
+from ppsolve.models.kinds.kfac.labels import MAX_LABEL
 from ppsolve.solver.formats.pickles.scan import LIMITS
 from ppsolve.solver.formats.pickles.unpickler import PickledArray, unpickle
 

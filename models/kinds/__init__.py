@@ -1,0 +1,1 @@
+"""Instances and results of each kind."""

@@ -1,0 +1,322 @@
+"""A refresh pattern over a given number of iterations, as the integer problem."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, reduce
+
+import numpy as np
+
+from ppsolve.models.core.problem import (
+    FREE,
+    IntArray,
+    Objective,
+    OpLabels,
+    Pool,
+    Problem,
+    ProblemBuilder,
+)
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
+from ppsolve.models.kinds.kfac.pattern import (
+    DevicePattern,
+    PinnedOp,
+    RefreshPattern,
+    Work,
+    common_starts,
+    rendezvous_length,
+    rendezvous_of,
+    windows_in,
+)
+
+PINNED_KINDS = {
+    "forward": "F",
+    "backward": "B",
+    "backward_weight": "W",
+    "precondition": PRECONDITION_KIND,
+}
+"""Op kind of each kind of pinned op."""
+
+MAX_UNROLLED = 200_000
+"""Most ops of all iterations that a heuristic may need: the four heuristics, their checks and the
+bounds of a refresh of 115,000 ops (3,600 iterations) took 21 s of one core in all."""
+
+Key = tuple[int, int, int]
+"""Device, index of the work of the device, and part."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredRefresh:
+    """A lowered refresh, and its op for each part of the work."""
+
+    problem: Problem  # pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh
+    iterations: tuple[int, ...]
+    op_of: dict[Key, int]  # op number by device, index of the work of that device, and part
+
+
+WeightOf = Callable[[Label], int]
+"""From the label of a K-FAC op to the weight of its end."""
+
+
+def lower_refresh(
+    pattern: RefreshPattern,
+    iterations: Sequence[int],
+    *,
+    devices: Sequence[int] | None = None,
+    weight_of: WeightOf | None = None,
+) -> LoweredRefresh:
+    """Lower a pattern, repeated a given number of times on each device.
+
+    Every K-FAC op lies in one hole of its device (`Problem.windows`), K-FAC ops of a device do
+    not overlap, and the dependencies are those of the exact task: part i of a curvature after
+    the i-th forward (A) or backward (B) of iteration 0 on its own pipe, a sync after all
+    curvature of its factor and module on every device that meets in it, an inversion after its
+    own curvature and that sync.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    iterations : sequence of int
+    devices : sequence of int, optional
+        Lower these devices only; syncs meet among them.
+    weight_of : callable, optional
+        Gives each K-FAC op's end a weight in the objective `Objective.COMPLETION`; default 0.
+
+    Returns
+    -------
+    LoweredRefresh
+    """
+    chosen = range(len(pattern.devices)) if devices is None else devices
+    return _RefreshLowering(
+        pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)
+    ).run()
+
+
+def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
+    """Return the number of ops of a refresh; a sync counts on each device that meets in it.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    iterations, devices : sequence of int
+
+    Returns
+    -------
+    int
+        Pipeline ops of all iterations and parts of K-FAC work.
+    """
+    chosen = [pattern.devices[device] for device in devices]
+    pinned = sum(iterations[device.device] * len(device.ops) for device in chosen)
+    return pinned + sum(work.parts for device in chosen for work in device.work)
+
+
+def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> None:
+    """Raise an InputError where the iterations of a refresh have too many ops.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    iterations, devices : sequence of int
+
+    Raises
+    ------
+    InputError
+        They have more than `MAX_UNROLLED` ops.
+    """
+    ops = unrolled_ops(pattern, iterations, devices)
+    if ops > MAX_UNROLLED:
+        most = max(iterations[device] for device in devices)
+        raise InputError(
+            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {most} iterations",
+            source=pattern.name,
+            field="iterations",
+        )
+
+
+class _RefreshLowering:
+    def __init__(
+        self,
+        pattern: RefreshPattern,
+        iterations: tuple[int, ...],
+        devices: list[int],
+        weight_of: WeightOf,
+    ) -> None:
+        self.pattern = pattern
+        self.rendezvous = rendezvous_of(pattern)
+        self.iterations = iterations
+        self.devices = [pattern.devices[device] for device in devices]
+        self.chosen = set(devices)
+        self.weight_of = weight_of
+        self.builder = ProblemBuilder(pattern.name, pattern.scale, Objective.COMPLETION)
+        self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
+        self.comm: dict[int, int] = {}
+        if not pattern.syncs_in_holes:
+            self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
+        self.names, self.windows = self.builder.explicit_names, self.builder.windows
+        self.weights: dict[int, int] = {}
+        self.op_of: dict[Key, int] = {}
+        self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.holes_of = cache(lambda device: pattern.holes(device, iterations[device]))
+        # Ops of one length on the same devices share one array of windows.
+        self.windows_of = cache(self._windows)
+
+    def run(self) -> LoweredRefresh:
+        for device in self.devices:
+            self._add_pipeline(device)
+        for device in self.devices:
+            for index, work in enumerate(device.work):
+                self._add_work(device, index, work)
+        for device in self.devices:
+            self._add_dependencies(device)
+        weight = np.zeros(len(self.names), dtype=np.int64)
+        weight[list(self.weights)] = list(self.weights.values())
+        self.builder.span_resources = list(self.compute.values())
+        self.builder.pools, self.builder.weight = self._pools(), weight
+        problem = self.builder.build()
+        return LoweredRefresh(problem, self.iterations, self.op_of)
+
+    def _add_pipeline(self, device: DevicePattern) -> None:
+        copies = self._copies(device)
+        if not copies:
+            return
+        # A clock that runs ahead measures ops before time 0, where a problem has none.
+        begins = [max(start, 0) for start, _, _, _ in copies]
+        ends = [max(start + op.end - op.start, 0) for start, _, _, op in copies]
+        added = self.builder.add_ops(
+            np.array(
+                [self.builder.kind_number(PINNED_KINDS[op.kind]) for *_, op in copies],
+                dtype=np.int64,
+            ),
+            np.array(ends, dtype=np.int64) - np.array(begins, dtype=np.int64),
+            self._occupied(device.device, begins, ends),
+            OpLabels(
+                stage=device.device,
+                device=device.device,
+                microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
+            ),
+            pinned=np.array(begins, dtype=np.int64),
+        )
+        for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
+            self.names[op] = f"{device.device}/{pinned.label}#{number}@{k}"
+            if k == 0:
+                self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
+
+    def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
+        numbers: Counter[str] = Counter()
+        found = []
+        for op in sorted(device.ops, key=lambda op: op.start):
+            for k in range(self.iterations[device.device]):
+                found.append((op.start + k * self.pattern.period, k, numbers[op.label], op))
+            numbers[op.label] += 1
+        return sorted(found, key=lambda copy: copy[:3])
+
+    def _occupied(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
+        # Copies overlap where a device takes longer than the period; holes are what all leave.
+        occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
+        busy_until = 0
+        for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if begin >= busy_until:
+                occupied[place] = self.compute[device]
+                busy_until = end
+        return occupied
+
+    def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
+        members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
+        if members[0] != (device.device, index):
+            # The first device that meets has added the op for all of them.
+            self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
+            return
+        length = rendezvous_length(self.pattern, members)
+        kind = KIND_OF[work.label.kind, work.label.factor]
+        in_hole = work.label.kind != "sync" or self.pattern.syncs_in_holes
+        streams = self.compute if in_hole else self.comm
+        cut = work.label.kind == "cov"
+        devices = tuple(d for d, _ in members)
+        who = "+".join(map(str, devices))
+        ops = self.builder.add_ops(
+            kind,
+            np.full(work.parts, length, dtype=np.int64),
+            np.array([streams[d] for d in devices], dtype=np.int64),
+            OpLabels(device.device, device.device, np.arange(work.parts) if cut else FREE),
+        )
+        for part, op in enumerate(ops.tolist()):
+            self.names[op] = f"{who}/{work.name}" + (f"#{part}" if cut else "")
+            self.weights[op] = self.weight_of(work.label)
+            self.op_of[device.device, index, part] = op
+            if in_hole:
+                self.windows[op] = self.windows_of(devices, length)
+
+    def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
+        room = self.pattern.room_for(length)
+        windows = (windows_in(self.holes_of(device), room) for device in members)
+        return np.array(reduce(common_starts, windows), dtype=np.int64).reshape(-1, 2)
+
+    def _add_dependencies(self, device: DevicePattern) -> None:
+        d = device.device
+        curvature: dict[tuple[str, str], list[int]] = defaultdict(list)
+        own: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        syncs: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, work in enumerate(device.work):
+            label = work.label
+            ops = [self.op_of[d, index, part] for part in range(work.parts)]
+            if label.kind == "cov":
+                self._after_data(d, label, ops)
+                curvature[label.factor, label.module] += ops
+                own[label.factor, label.module, label.pipe] += ops
+            elif label.kind == "sync":
+                syncs[label.factor, label.module] += ops
+        for key, ops in syncs.items():
+            for op in ops:
+                self._precede(curvature[key], op)
+        for index, work in enumerate(device.work):
+            label = work.label
+            if label.kind == "inv":
+                op = self.op_of[d, index, 0]
+                self._precede(own[label.factor, label.module, label.pipe], op)
+                self._precede(syncs[label.factor, label.module], op)
+
+    def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
+        data = sorted(self.data_ops[device, label.data_kind, label.pipe])
+        edges: list[tuple[int, int]] = []
+        for part, op in enumerate(ops):
+            if part < len(data):
+                edges.append((data[part][1], op))
+            else:
+                self.windows[op] = np.zeros((0, 2), dtype=np.int64)
+            if part:
+                edges.append((ops[part - 1], op))
+        before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+        self.builder.add_precedences(before, after)
+
+    def _precede(self, before: list[int], after: int) -> None:
+        if before:
+            self.builder.add_precedences(np.array(before), after)
+
+    def _pools(self) -> list[Pool]:
+        return [self._pool(device) for device in self.devices] if self.pattern.saved else []
+
+    def _pool(self, device: DevicePattern) -> Pool:
+        saved = self.pattern.saved[device.device]
+        events: list[tuple[int, int, int]] = []
+        for index, work in enumerate(device.work):
+            label = work.label
+            if label.kind != "cov":
+                continue
+            amount = 0 if label.factor == "A" else 1
+            data = sorted(self.data_ops[device.device, label.data_kind, label.pipe])
+            for part in range(min(work.parts, len(data))):
+                events.append((data[part][1], self.op_of[device.device, index, part], amount))
+        saving, freeing, amounts = np.array(events, dtype=np.int64).reshape(-1, 3).T
+        return Pool(
+            name=f"device {device.device}",
+            capacity=saved.capacity,
+            initial=Fraction(0),
+            amounts=(saved.input, saved.error),
+            acquire_op=saving,
+            acquire_amount=amounts,
+            release_op=freeing,
+            release_amount=amounts,
+        )

@@ -1,0 +1,270 @@
+"""Lowering of an overlap instance: a compute stream, comm streams, waits, launches and bytes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+
+LAUNCH_KIND, RELEASE_KIND = "launch", "release"
+BYTES = "live bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredOverlap:
+    """A problem whose first n ops are the n nodes of the program, and the ops added to them."""
+
+    problem: Problem
+    launch: dict[int, int]  # launch op of each collective of a group with a cap
+    release: dict[int, int]  # op that releases the bytes of a node with several last users
+
+    @classmethod
+    def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
+        """Find the added ops of a lowered instance by their names.
+
+        Parameters
+        ----------
+        instance, problem
+            The program and its problem.
+
+        Returns
+        -------
+        LoweredOverlap
+            The problem with its launch and release ops, keyed by node.
+        """
+        added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
+        for op in range(len(instance.nodes), problem.num_ops):
+            word, _, name = problem.op_name(op).partition(":")
+            added[word][instance.index_of[name]] = op
+        return cls(problem, added[LAUNCH_KIND], added[RELEASE_KIND])
+
+
+def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
+    """Lower a program to ops, streams, precedences and pools.
+
+    Op i is node i. Kernels occupy the compute stream, collectives the stream of their group;
+    with frozen order each collective follows the previous one of its group. Waits take no time
+    and delay only the nodes that depend on them: in the program each stands just before its
+    first user. Where the place of a wait matters (a collective uses it, or a cap counts until it)
+    it is a point of the compute stream, inside no kernel; so is the launch of a collective under a
+    cap, which is in flight from its launch to its wait. Bytes are acquired at the start of their
+    producer and released at the end of the last use.
+
+    The streams follow PyTorch Inductor's overlap passes, which launch collectives in program
+    order and hold the compute stream in a wait until its collective ends.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program, n nodes.
+    exact : bool
+        Raise an `InputError` for durations without a common tick instead of rounding them up.
+
+    Returns
+    -------
+    Problem
+        The n nodes, then launches and releases where caps need them.
+    """
+    return _OverlapLowering(instance, exact=exact).run()
+
+
+class _OverlapLowering:
+    def __init__(self, instance: OverlapInstance, *, exact: bool) -> None:
+        self.instance = instance
+        durations = {Fraction(node.duration) for node in instance.nodes}
+        self.scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
+        self.builder = ProblemBuilder(instance.name, self.scale)
+        self.compute = self.builder.add_resource("compute")
+        self.streams = {
+            group: self.builder.add_resource(
+                f"comm {group}" if len(instance.groups) > 1 else "comm"
+            )
+            for group in instance.groups
+        }
+        self.names = self.builder.explicit_names
+        self.points: list[int] = []
+        self.launch: dict[int, int] = {}
+        self.users: dict[int, list[int]] = defaultdict(list)
+        for index, deps in enumerate(instance.deps):
+            for dep in deps:
+                self.users[dep].append(index)
+
+    def run(self) -> Problem:
+        self._add_nodes()
+        self._add_precedences()
+        self.builder.span_resources = [self.compute]
+        self.builder.pools = [*self._flights(), *self._bytes()]
+        self.builder.families = [] if self.builder.pools else alike_parts(self.instance)
+        self.builder.points = sorted(self.points)
+        return self.builder.build()
+
+    def _add_nodes(self) -> None:
+        nodes, placed = self.instance.nodes, self._placed_waits()
+        resources = []
+        for index, node in enumerate(nodes):
+            if node.kind is NodeKind.COMM:
+                resources.append(self.streams[self.instance.group_of(index)])
+            else:
+                is_held = node.kind is NodeKind.COMPUTE or index in placed
+                resources.append(self.compute if is_held else FREE)
+            if index in placed or (node.duration == 0 and node.kind is not NodeKind.WAIT):
+                self.points.append(index)
+        kinds = [self.builder.kind_number(node.kind.value) for node in nodes]
+        ticks = [self.scale.ticks(Fraction(node.duration)) for node in nodes]
+        self.builder.add_ops(
+            np.array(kinds, dtype=np.int64),
+            np.array(ticks, dtype=np.int64),
+            np.array(resources, dtype=np.int64)[:, None],
+            OpLabels(device=0),
+        )
+        self.names.update(enumerate(node.name for node in nodes))
+
+    def _add_point(self, kind: str, node: int, resource: int) -> int:
+        """Add an op of no length that is named for a node."""
+        duration, resources = np.zeros(1, dtype=np.int64), np.array([[resource]])
+        op = int(self.builder.add_ops(kind, duration, resources, OpLabels(device=0))[0])
+        self.names[op] = f"{kind}:{self.instance.nodes[node].name}"
+        return op
+
+    def _placed_waits(self) -> set[int]:
+        """Return the waits that are points: their place matters to a collective or a cap."""
+        instance = self.instance
+        found = set()
+        for wait, collective in instance.collective_of.items():
+            launches = any(instance.nodes[u].kind is NodeKind.COMM for u in self.users[wait])
+            capped = instance.cap_of(instance.group_of(collective)) is not None
+            if launches or capped or instance.max_live_bytes is not None:
+                found.add(wait)
+        return found
+
+    def _add_precedences(self) -> None:
+        pairs = [(dep, index) for index, deps in enumerate(self.instance.deps) for dep in deps]
+        if self.instance.collective_order == "frozen":
+            pairs += [(before, after) for after, before in self.instance.previous_in_group.items()]
+        if pairs:
+            table = np.array(sorted(set(pairs)), dtype=np.int64)
+            self.builder.add_precedences(table[:, 0], table[:, 1])
+
+    def _flights(self) -> list[Pool]:
+        """Return one pool per group with a cap: a collective takes 1 from launch to wait."""
+        instance = self.instance
+        pools = []
+        for group in instance.groups:
+            cap = instance.cap_of(group)
+            if cap is None:
+                continue
+            members = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
+            for collective in members:
+                self._add_launch(collective)
+            name = "in flight" if len(instance.groups) == 1 else f"in flight {group}"
+            launches = [(self.launch[member], Fraction(1)) for member in members]
+            waits = [(instance.wait_of[member], Fraction(1)) for member in members]
+            pools.append(Pool.of(name, Fraction(cap), launches, waits))
+        return pools
+
+    def _add_launch(self, collective: int) -> None:
+        """Add the point of the compute stream at which a collective is launched.
+
+        In frozen order launches follow one another; in free order they may always be taken to run
+        in the order of their collectives. A collective may be launched while one that it needs
+        runs: the stream waits for that.
+        """
+        op = self._add_point(LAUNCH_KIND, collective, self.compute)
+        self.points.append(op)
+        self.launch[collective] = op
+        self.builder.add_precedences(op, collective)
+        for dep in self.instance.deps[collective]:
+            if self.instance.nodes[dep].kind is not NodeKind.COMM:
+                self.builder.add_precedences(dep, op)
+        previous = self.instance.previous_in_group.get(collective)
+        if previous in self.launch and self.instance.collective_order == "frozen":
+            self.builder.add_precedences(self.launch[previous], op)
+
+    def _bytes(self) -> list[Pool]:
+        cap = self.instance.max_live_bytes
+        if cap is None:
+            return []
+        nodes = self.instance.nodes
+        held = [(index, Fraction(node.bytes)) for index, node in enumerate(nodes) if node.bytes]
+        freed = [(self._last_use(index), amount) for index, amount in held]
+        return [Pool.of(BYTES, Fraction(cap), held, freed)]
+
+    def _last_use(self, index: int) -> int:
+        """Return the op whose end releases a node's output: its last user, or one after several."""
+        users = _last_users(self.instance, self.users, index)
+        if not users:
+            return index
+        if len(users) == 1:
+            return users[0]
+        op = self._add_point(RELEASE_KIND, index, FREE)
+        self.builder.add_precedences(np.array(users), op)
+        return op
+
+
+def _last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
+    """Return the users of a node's output that no other user directly depends on, ascending.
+
+    A wait stands for the output of its collective: the users of the wait count, and the wait
+    itself only where it has none.
+    """
+    found: set[int] = set()
+    for user in users.get(index, []):
+        is_alias = instance.collective_of.get(user) == index
+        found.update(users.get(user, []) or [user] if is_alias else [user])
+    covered = {dep for user in found for dep in instance.deps[user]}
+    return sorted(found - covered)
+
+
+_Signature = tuple[tuple[object, ...], ...]
+
+
+def alike_parts(instance: OverlapInstance) -> list[IntArray]:
+    """Return families of interchangeable node vectors, int64[members, length] each.
+
+    A part is a set of nodes that no dependency links to the rest (a micro-batch, say). Two parts
+    are alike if their nodes, in program order, have the same kinds, durations, groups and
+    dependencies. With frozen order of collectives no parts are interchangeable.
+    """
+    if instance.collective_order == "frozen":
+        return []
+    alike: dict[_Signature, list[list[int]]] = defaultdict(list)
+    for part in _parts(instance):
+        alike[_signature(instance, part)].append(part)
+    return [np.array(parts, dtype=np.int64) for parts in alike.values() if len(parts) > 1]
+
+
+def _parts(instance: OverlapInstance) -> list[list[int]]:
+    leader = list(range(len(instance.nodes)))
+
+    def find(node: int) -> int:
+        while leader[node] != node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    for index, deps in enumerate(instance.deps):
+        for dep in deps:
+            leader[find(index)] = find(dep)
+    parts: dict[int, list[int]] = defaultdict(list)
+    for index in range(len(leader)):
+        parts[find(index)].append(index)
+    return list(parts.values())
+
+
+def _signature(instance: OverlapInstance, part: list[int]) -> _Signature:
+    place = {index: number for number, index in enumerate(part)}
+    return tuple(
+        (
+            instance.nodes[index].kind,
+            instance.nodes[index].duration,
+            instance.nodes[index].group,
+            tuple(sorted(place[dep] for dep in instance.deps[index])),
+        )
+        for index in part
+    )

@@ -1,0 +1,470 @@
+"""Pipeline instances: stages on devices, micro-batches, transfers and memory, in human units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
+from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.entries import (
+    DeviceMatrix,
+    HasBackward,
+    Lengths,
+    PerBoundaryAndMicrobatch,
+    PerDevice,
+    PerStage,
+    PerStageAndMicrobatch,
+    SegmentsPerStage,
+    check_length,
+    entry_at,
+    has_costs,
+    in_amounts,
+    rows_per_microbatch,
+    stages_per_device,
+    sums_of,
+    with_multiples,
+    worked_out,
+)
+from ppsolve.models.kinds.pipeline.replicas import Replicas
+
+MAX_OPS = 5_000_000
+"""Larger instances are refused instead of exhausting the memory of the machine."""
+
+NAMED_PLACEMENTS = ("linear", "interleaved", "vshape", "wave", "bidirectional")
+
+
+class ExplicitPlacement(StrictModel):
+    """Device of every stage; its length fixes the number of stages."""
+
+    stage_to_device: tuple[Whole, ...] = Field(min_length=1)
+
+
+def _placement(value: Any) -> Any:
+    if isinstance(value, str) and value not in NAMED_PLACEMENTS:
+        raise ValueError(
+            f'expected a known placement, got "{value}"' + did_you_mean(value, NAMED_PLACEMENTS)
+        )
+    if not isinstance(value, str | dict | ExplicitPlacement):
+        names = ", ".join(NAMED_PLACEMENTS)
+        raise ValueError(
+            f'expected one of {names}, or {{"stage_to_device": [...]}}, got {describe(value)}'
+        )
+    return value
+
+
+# The tags have a dash, which keeps them out of the field paths of errors.
+Placement = Annotated[
+    Annotated[Literal["linear", "interleaved", "vshape", "wave", "bidirectional"], Tag("by-name")]
+    | Annotated[ExplicitPlacement, Tag("by-stage")],
+    Discriminator(lambda value: "by-name" if isinstance(value, str) else "by-stage"),
+    BeforeValidator(_placement),
+]
+
+
+class Times(HasBackward):
+    """Op durations per stage; an entry may be a list with one duration per micro-batch.
+
+    An entry, or the item of a stage, may also be a cost over the lengths of the pipeline. Either
+    `backward` (fused) or both `backward_input` and `backward_weight` (split).
+    """
+
+    forward: PerStageAndMicrobatch
+    backward: PerStageAndMicrobatch | None = None
+    backward_input: PerStageAndMicrobatch | None = None
+    backward_weight: PerStageAndMicrobatch | None = None
+
+    def by_kind(self) -> dict[str, Any]:
+        """Return the duration entry of each op kind, in the order F, B or F, I, W."""
+        if self.is_split:
+            return {"F": self.forward, "I": self.backward_input, "W": self.backward_weight}
+        return {"F": self.forward, "B": self.backward}
+
+
+class P2P(StrictModel):
+    """Transfers between stages on different devices.
+
+    Mode ``delay``: a lag, unlimited in parallel. Mode ``link``: an op of bytes / bandwidth on the
+    directed link between two devices, then the latency as lag. Mode ``nic``: the same op on the
+    one NIC of the sender and the one of the receiver. Mode ``send_queue``: the same op on the one
+    queue of the sender, whatever the receiver (DynaPipe, Jiang et al. 2024). `bytes` is a number
+    or has an entry per boundary: a number, a list with one per micro-batch, or a cost over lengths.
+    """
+
+    mode: Literal["delay", "link", "nic", "send_queue"] = "delay"
+    latency: DeviceMatrix = Field(default=0, validate_default=True)
+    bytes: PerBoundaryAndMicrobatch | None = None
+    bandwidth: DeviceMatrix | None = None
+
+    @model_validator(mode="after")
+    def _bytes_need_a_link(self) -> Self:
+        present = (self.bytes is not None, self.bandwidth is not None)
+        if self.mode == "delay" and any(present):
+            raise ValueError(
+                'expected mode "link", "nic" or "send_queue" where bytes or bandwidth are given'
+            )
+        if self.mode != "delay" and not all(present):
+            raise ValueError(f'expected "bytes" and "bandwidth" with mode "{self.mode}"')
+        if self.bandwidth == 0:
+            raise InputError("expected a bandwidth > 0, got 0", field="p2p.bandwidth")
+        return self
+
+
+class Memory(StrictModel):
+    """Memory of each device and the amounts that its stages hold.
+
+    A forward acquires `activation`; the share `released_by_backward_weight` of it is held until
+    the weight-gradient backward ends (default 1, as PyTorch's weight gradient needs the saved
+    activation), the rest until the input-gradient backward ends. With fused backwards the share is
+    ignored.
+
+    While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
+    excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs
+    over lengths. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations per stage
+    of all its devices together.
+    """
+
+    capacity: PerDevice = Field(json_schema_extra=with_multiples)
+    activation: PerStageAndMicrobatch
+    forward_peak: PerStageAndMicrobatch | None = None
+    released_by_backward_weight: Annotated[Number, Field(le=1)] = Field(
+        default=1, validate_default=True
+    )
+    static: PerStage = Field(default=0, validate_default=True)
+
+
+class TensorParallel(StrictModel):
+    """All-reduces of tensor parallelism inside the ops of one kind.
+
+    An op is `segments` pieces of equal length (its duration / `segments`), each followed by an
+    all-reduce of length `allreduce` on the comm stream of the device. Both are a number or a list
+    with one number per stage. The next piece waits for the all-reduce, and so do the users of the
+    result of the op: the next stage (a transfer leaves after the last all-reduce) and, after a
+    forward, the backward of the stage. Between two pieces the device may run other ops.
+    """
+
+    segments: SegmentsPerStage = 1
+    allreduce: PerStage
+
+
+class Collectives(StrictModel):
+    """Collectives that run on a comm stream beside the compute stream of each device.
+
+    Times are a number or a list with one number per stage.
+
+    Parameters
+    ----------
+    forward, backward, backward_input : TensorParallel, optional
+        All-reduces of activations inside forwards, and of input gradients inside backwards:
+        `backward` where backwards are fused, `backward_input` where they are split. A
+        weight-gradient backward waits for the last piece of its input-gradient backward, not for
+        the all-reduce behind it.
+    reduce_scatter : number or list, optional
+        Reduce-scatter of a stage's gradients, after its last W or B and before its optimizer. It
+        stands in for `allreduce` of the pipeline.
+    all_gather : number or list, optional
+        All-gather of a stage's parameters, before its first forward; it may start at time 0.
+    comm_streams : str
+        ``shared``: one comm stream per device. ``per_kind``: one for tensor parallelism, one for
+        data parallelism (reduce-scatter, all-gather, all-reduce of gradients).
+    """
+
+    forward: TensorParallel | None = None
+    backward: TensorParallel | None = None
+    backward_input: TensorParallel | None = None
+    reduce_scatter: PerStage | None = None
+    all_gather: PerStage | None = None
+    comm_streams: Literal["shared", "per_kind"] = "shared"
+
+    def by_kind(self) -> dict[str, TensorParallel]:
+        """Return the tensor parallelism of each op kind (F, B, I) that has all-reduces."""
+        kinds = {"F": self.forward, "B": self.backward, "I": self.backward_input}
+        return {kind: inside for kind, inside in kinds.items() if inside is not None}
+
+
+class PipelineInstance(Instance):
+    """One training step of a pipeline-parallel model. All times share `time_unit`.
+
+    `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
+    packed sequences. Costs of times, memory and transfers are worked out over them.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["pipeline"] = "pipeline"
+    name: str = "pipeline"
+    description: str | None = None
+    time_unit: str = "us"
+    num_devices: Annotated[Whole, Field(ge=1, le=4096)]
+    stages_per_device: Annotated[Whole, Field(ge=1, le=1024)] | None = None
+    num_microbatches: Annotated[Whole, Field(ge=1, le=1_000_000)]
+    lengths: Lengths | None = None
+    placement: Placement = "linear"
+    times: Times
+    p2p: P2P = P2P()
+    memory: Memory | None = None
+    allreduce: PerStage | None = None
+    optimizer: PerStage | None = None
+    collectives: Collectives | None = None
+    replicas: Replicas | None = None
+    objective: ScheduleObjective = Objective.MAKESPAN
+
+    @model_validator(mode="before")
+    @classmethod
+    def _capacity_in_amounts(cls, data: Any) -> Any:
+        return in_amounts(data)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self._check_placement()
+        if self.num_stages * self.num_microbatches * 3 > MAX_OPS:
+            raise InputError(
+                f"expected at most {MAX_OPS} ops (stages x micro-batches x 3)",
+                field="num_microbatches",
+            )
+        self._check_lengths()
+        for field, entry in self.amounts().items():
+            what, count = self._items_of(field)
+            check_length(field, entry, count, what)
+            for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
+                check_length(f"{field}[{index}]", item, self.num_microbatches, "micro-batch")
+        if self.memory is not None:
+            check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
+            check_length("memory.static", self.memory.static, self.num_stages, "stage")
+        self._check_forward_peak(self.in_numbers().memory)
+        check_length("allreduce", self.allreduce, self.num_stages, "stage")
+        check_length("optimizer", self.optimizer, self.num_stages, "stage")
+        if self.collectives is not None:
+            self._check_collectives(self.collectives)
+        self._check_matrix("p2p.latency", self.p2p.latency)
+        self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
+        self._check_bandwidth()
+        if self.replicas is not None:
+            self._check_replicas(self.replicas)
+        return self
+
+    def _check_replicas(self, replicas: Replicas) -> None:
+        for field, is_there in (
+            ("collectives", self.collectives is not None),
+            ("placement", self.placement == "bidirectional"),
+        ):
+            if is_there:
+                raise InputError(f'expected no "replicas" with such {field}', field=field)
+        if replicas.is_free and self.objective is not Objective.MAKESPAN:
+            raise InputError(
+                'expected "makespan" where micro-batches may be exchanged', field="objective"
+            )
+        replicas.check(self.num_microbatches)
+
+    def _check_placement(self) -> None:
+        per_device = self.stages_per_device
+        if self.placement in {"linear", "bidirectional"} and per_device not in {None, 1}:
+            raise InputError(
+                f'expected 1 with placement "{self.placement}", got {per_device}',
+                field="stages_per_device",
+            )
+        if self.placement == "vshape" and per_device not in {None, 2}:
+            raise InputError(
+                f'expected 2 with placement "vshape", got {per_device} (use "wave" for more)',
+                field="stages_per_device",
+            )
+        if self.placement == "bidirectional" and self.num_microbatches % 2:
+            raise InputError(
+                "expected an even number with bidirectional pipes (half of the micro-batches run "
+                f"each way), got {self.num_microbatches}",
+                field="num_microbatches",
+            )
+        if isinstance(self.placement, ExplicitPlacement):
+            self._check_explicit(self.placement.stage_to_device)
+
+    def _check_explicit(self, devices: tuple[int, ...]) -> None:
+        for stage, device in enumerate(devices):
+            if not 0 <= device < self.num_devices:
+                raise InputError(
+                    f"expected a device from 0 to {self.num_devices - 1}, got {device}",
+                    field=f"placement.stage_to_device[{stage}]",
+                )
+        empty = sorted(set(range(self.num_devices)) - set(devices))
+        if empty:
+            raise InputError(
+                f"expected at least one stage on every device, device {empty[0]} has none",
+                field="placement.stage_to_device",
+            )
+
+    def _check_collectives(self, collectives: Collectives) -> None:
+        wrong = "backward" if self.times.is_split else "backward_input"
+        if getattr(collectives, wrong) is not None:
+            right = {"backward": "backward_input", "backward_input": "backward"}[wrong]
+            raise InputError(
+                f'expected "{right}", as in the times of the pipeline, got "{wrong}"',
+                field=f"collectives.{wrong}",
+            )
+        if self.allreduce is not None and collectives.reduce_scatter is not None:
+            raise InputError(
+                'expected either "allreduce" of the pipeline or "reduce_scatter", not both',
+                field="collectives.reduce_scatter",
+            )
+        for field, entry in collectives:
+            for name, value in entry if isinstance(entry, TensorParallel) else [("", entry)]:
+                path = f"collectives.{field}" + (f".{name}" if name else "")
+                check_length(path, value, self.num_stages, "stage")
+        self._check_segments(collectives)
+
+    def _check_segments(self, collectives: Collectives) -> None:
+        ops = self.num_stages
+        for inside in collectives.by_kind().values():
+            pieces = [int(entry_at(inside.segments, stage)) for stage in range(self.num_stages)]
+            ops += 2 * sum(pieces)
+        if ops * self.num_microbatches > MAX_OPS:
+            raise InputError(
+                f"expected at most {MAX_OPS} ops, all-reduces and segments included",
+                field="collectives",
+            )
+
+    def _check_lengths(self) -> None:
+        if self.lengths is not None and len(self.lengths) != self.num_microbatches:
+            raise InputError(
+                f"expected {self.num_microbatches} entries (one per micro-batch), got "
+                f"{len(self.lengths)}",
+                field="lengths",
+            )
+
+    def _check_forward_peak(self, memory: Memory | None) -> None:
+        if memory is None or memory.forward_peak is None:
+            return
+        peak, kept = memory.forward_peak, memory.activation
+        rows = any(rows_per_microbatch(entry) for entry in (peak, kept))
+        for stage in range(self.num_stages):
+            for microbatch in range(self.num_microbatches if rows else 1):
+                numbers = [entry_at(entry, stage, microbatch) for entry in (peak, kept)]
+                if numbers[0] < numbers[1]:
+                    where = f"stage {stage}" + (f", micro-batch {microbatch}" if rows else "")
+                    least, found = (f"{float(number):g}" for number in reversed(numbers))
+                    raise InputError(
+                        f"expected at least the activation ({least}) of {where}, got {found}",
+                        field="memory.forward_peak",
+                    )
+
+    def _check_matrix(self, field: str, entry: Any) -> None:
+        if not isinstance(entry, tuple):
+            return
+        size = self.num_devices
+        if len(entry) != size:
+            raise InputError(
+                f"expected a number or a {size} x {size} matrix, got {len(entry)} rows",
+                field=field,
+            )
+        for row, values in enumerate(entry):
+            if len(values) != size:
+                raise InputError(
+                    f"expected {size} numbers in every row of the matrix, got {len(values)}",
+                    field=f"{field}[{row}]",
+                )
+
+    def _check_bandwidth(self) -> None:
+        bandwidth = self.p2p.bandwidth
+        if not isinstance(bandwidth, tuple):
+            return
+        for devices in self.stage_devices_of_pipes():
+            for a, b in pairwise(devices):
+                for source, target in ((a, b), (b, a)):
+                    if source != target and bandwidth[source][target] == 0:
+                        raise InputError(
+                            "expected a bandwidth > 0 on a link that is used, got 0",
+                            field=f"p2p.bandwidth[{source}][{target}]",
+                        )
+
+    def amounts(self) -> dict[str, Any]:
+        """Return every entry that may differ from micro-batch to micro-batch, by its path."""
+        found = {f"times.{field}": entry for field, entry in self.times}
+        if self.memory is not None:
+            for field in ("activation", "forward_peak"):
+                found[f"memory.{field}"] = getattr(self.memory, field)
+        return {**found, "p2p.bytes": self.p2p.bytes}
+
+    def _items_of(self, field: str) -> tuple[str, int]:
+        if field == "p2p.bytes":
+            return "stage boundary", self.num_stages - 1
+        return "stage", self.num_stages
+
+    def in_numbers(self) -> Self:
+        """Return the pipeline with numbers per micro-batch in place of costs over lengths.
+
+        Raises
+        ------
+        InputError
+            There are costs and no lengths, or a number is too large; names the entry.
+        """
+        if not any(map(has_costs, self.amounts().values())):
+            return self
+        sums = None if self.lengths is None else sums_of(self.lengths)
+        return self.with_amounts(
+            lambda path, entry: worked_out(path, entry, self._items_of(path)[1], sums)
+        )
+
+    def with_amounts(self, change: Callable[[str, Any], Any], **update: Any) -> Self:
+        """Return a copy with other entries in place of those of `amounts`, and other fields.
+
+        Parameters
+        ----------
+        change : callable
+            Returns the new entry for a path and an entry.
+        **update : Any
+            Values of fields.
+
+        Returns
+        -------
+        PipelineInstance
+        """
+        groups: dict[str, dict[str, Any]] = {}
+        for path, entry in self.amounts().items():
+            changed = change(path, entry)
+            if changed is not entry:
+                group, field = path.split(".")
+                groups.setdefault(group, {})[field] = changed
+        for group, fields in groups.items():
+            update[group] = getattr(self, group).model_copy(update=fields)
+        return self.model_copy(update=update)
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages S of one pipe."""
+        if isinstance(self.placement, ExplicitPlacement):
+            return len(self.placement.stage_to_device)
+        return self.num_devices * stages_per_device(self.stages_per_device, self.placement)
+
+    @property
+    def stage_to_device(self) -> tuple[int, ...]:
+        """Device of every stage (of the first pipe, where pipes are bidirectional)."""
+        if isinstance(self.placement, ExplicitPlacement):
+            return self.placement.stage_to_device
+        devices = []
+        for stage in range(self.num_stages):
+            chunk, rank = divmod(stage, self.num_devices)
+            turns_back = self.placement in {"wave", "vshape"} and chunk % 2 == 1
+            devices.append(self.num_devices - 1 - rank if turns_back else rank)
+        return tuple(devices)
+
+    def stage_devices_of_pipes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the device of every stage for each pipe: one pipe, or two if bidirectional."""
+        down = self.stage_to_device
+        return (down, down[::-1]) if self.placement == "bidirectional" else (down,)
+
+    @property
+    def pipe_of_microbatch(self) -> IntArray:
+        """Pipe of each micro-batch, int64[m]: all 0, or 0 then 1 if bidirectional."""
+        pipe = np.zeros(self.num_microbatches, dtype=np.int64)
+        if self.placement == "bidirectional":
+            pipe[self.num_microbatches // 2 :] = 1
+        return pipe
+
+    @property
+    def device_grid(self) -> IntArray:
+        """Device of each stage and micro-batch, int64[S, m]."""
+        pipes = np.asarray(self.stage_devices_of_pipes(), dtype=np.int64)
+        return pipes[self.pipe_of_microbatch].T

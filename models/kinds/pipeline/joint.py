@@ -1,0 +1,264 @@
+"""Pipelines with replicas: their assignments, each replica alone, all of them as one problem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.entries import entry_at
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, refuse_huge, scale_of
+from ppsolve.models.kinds.pipeline.replicas import Members, Replicas, fault, longest_first
+
+
+def _replicas_of(instance: PipelineInstance) -> Replicas:
+    assert instance.replicas is not None
+    return instance.replicas
+
+
+def first_members(instance: PipelineInstance) -> Members:
+    """Return the members of fixed replicas, or those of the rule longest first, ascending."""
+    replicas, count = _replicas_of(instance), instance.num_microbatches
+    if not replicas.is_free:
+        return replicas.blocks(count)
+    plain = instance.in_numbers()
+    work = [sum(_durations(plain, number)) for number in range(count)]
+    most = count // replicas.count if replicas.counts == "equal" else count
+    members = longest_first(work, replicas.count, most)
+    return tuple(tuple(sorted(those)) for those in members)
+
+
+def _durations(instance: PipelineInstance, microbatch: int) -> Iterator[Fraction]:
+    for entry in instance.times.by_kind().values():
+        for stage in range(instance.num_stages):
+            yield entry_at(entry, stage, microbatch)
+
+
+def read_assignment(data: Any, instance: PipelineInstance) -> Members:
+    """Return the assignment that a document claims, or the first one where it claims none.
+
+    Parameters
+    ----------
+    data : object
+        A result, an entry or a schedule.
+    instance : PipelineInstance
+
+    Returns
+    -------
+    tuple of tuple of int
+        Micro-batches of each replica; `assignment_violations` tells what is wrong with a claim.
+    """
+    claim = data.get("assignment") if isinstance(data, dict) else None
+    is_free = _replicas_of(instance).is_free
+    if claim is None or not is_free or _fault_of_claim(claim, instance) is not None:
+        return first_members(instance)
+    return tuple(map(tuple, claim))
+
+
+def assignment_violations(data: Any, instance: PipelineInstance) -> list[Violation]:
+    """Check the assignment that a document claims.
+
+    Parameters
+    ----------
+    data : object
+        A result, an entry or a schedule; one without an assignment claims none.
+    instance : PipelineInstance
+
+    Returns
+    -------
+    list of Violation
+        At most one, of the rule ``assignment``.
+    """
+    claim = data.get("assignment") if isinstance(data, dict) else None
+    if claim is None:
+        return []
+    wrong = _fault_of_claim(claim, instance)
+    replicas = _replicas_of(instance)
+    if wrong is None and not replicas.is_free:
+        given = replicas.blocks(instance.num_microbatches)
+        if [sorted(those) for those in claim] != [sorted(those) for those in given]:
+            wrong = "the members of the replicas are fixed, and these are others"
+    return [] if wrong is None else [Violation("assignment", wrong, ())]
+
+
+def _fault_of_claim(claim: Any, instance: PipelineInstance) -> str | None:
+    is_table = isinstance(claim, list | tuple) and all(
+        isinstance(those, list | tuple) and all(type(number) is int for number in those)
+        for those in claim
+    )
+    if not is_table:
+        return "expected a list of micro-batches for each replica"
+    return fault(_replicas_of(instance), claim, instance.num_microbatches)
+
+
+def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineInstance:
+    """Return the pipeline of one replica alone, its micro-batches numbered from 0.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    members : sequence of int
+        Micro-batches of the replica, in the order in which it numbers them.
+
+    Returns
+    -------
+    PipelineInstance
+    """
+    lengths = instance.lengths
+
+    def chosen(_: str, entry: Any) -> Any:
+        if not isinstance(entry, tuple):
+            return entry
+        return tuple(
+            tuple(item[number] for number in members) if isinstance(item, tuple) else item
+            for item in entry
+        )
+
+    return instance.with_amounts(
+        chosen,
+        replicas=None,
+        num_microbatches=len(members),
+        lengths=None if lengths is None else tuple(lengths[number] for number in members),
+    )
+
+
+def lower_replicas(
+    instance: PipelineInstance,
+    members: Members,
+    *,
+    exact: bool = False,
+    scale: TimeScale | None = None,
+) -> list[Problem]:
+    """Lower each replica of a pipeline to a problem of its own, all with the same tick.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    members : tuple of tuple of int
+    exact : bool
+    scale : TimeScale, optional
+        Tick of all problems, up to whose multiples times are rounded; one of which all times are
+        multiples by default.
+
+    Returns
+    -------
+    list of Problem
+        One for each replica, its micro-batches numbered from 0 in the order of its members.
+
+    Raises
+    ------
+    InputError
+        As for `lower_pipeline`.
+    """
+    refuse_huge(instance)
+    instance = instance.in_numbers()
+    scale = scale or scale_of(instance, exact=exact)
+    return [lower_pipeline(replica_of(instance, those), scale=scale) for those in members]
+
+
+def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = False) -> Problem:
+    """Lower a pipeline with replicas to one problem.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    members : tuple of tuple of int
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
+
+    Returns
+    -------
+    Problem
+        As `join` puts it together.
+    """
+    problems = lower_replicas(instance, members, exact=exact)
+    return join(problems, members, instance.num_devices)
+
+
+def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices: int) -> Problem:
+    """Put the problems of replicas together.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        One for each replica, with the same kinds and the same tick.
+    members : sequence of sequences of int
+        Number, in the joint problem, of each micro-batch of each replica.
+    devices : int
+        Devices of one replica.
+
+    Returns
+    -------
+    Problem
+    """
+    counts = [problem.num_ops for problem in problems]
+    ops = np.cumsum([0, *counts])
+    resources = np.cumsum([0, *(problem.num_resources for problem in problems)])
+    rows = np.cumsum([0, *(len(problem.resource_idx) for problem in problems)])
+
+    def joined(column: str, shift: Sequence[int] | IntArray | None = None) -> IntArray:
+        columns = [getattr(problem, column) for problem in problems]
+        shifts = [0] * len(problems) if shift is None else shift
+        return np.concatenate([part + by for part, by in zip(columns, shifts, strict=False)])
+
+    replica = np.repeat(np.arange(len(problems)), counts)
+    device = joined("device")
+    pointers = [part.resource_ptr[:-1] + row for part, row in zip(problems, rows, strict=False)]
+    # The last entry of a table of numbers is that of FREE, -1.
+    numbers = [np.array([*those, FREE], dtype=np.int64) for those in members]
+    owners = [table[part.microbatch] for table, part in zip(numbers, problems, strict=True)]
+    return replace(
+        problems[0],
+        duration=joined("duration"),
+        resource_names=tuple(
+            _renumbered(name, number * devices)
+            for number, problem in enumerate(problems)
+            for name in problem.resource_names
+        ),
+        resource_ptr=np.concatenate([*pointers, rows[-1:]]),
+        resource_idx=joined("resource_idx", resources),
+        before=joined("before", ops),
+        after=joined("after", ops),
+        lag=joined("lag"),
+        release=joined("release"),
+        pinned=joined("pinned"),
+        pools=tuple(
+            replace(
+                pool,
+                name=_renumbered(pool.name, number * devices),
+                acquire_op=pool.acquire_op + ops[number],
+                release_op=pool.release_op + ops[number],
+            )
+            for number, problem in enumerate(problems)
+            for pool in problem.pools
+        ),
+        families=tuple(
+            family + ops[number]
+            for number, problem in enumerate(problems)
+            for family in problem.families
+        ),
+        span_resources=joined("span_resources", resources),
+        kind=joined("kind"),
+        stage=joined("stage"),
+        device=np.where(device == FREE, FREE, device + replica * devices),
+        microbatch=np.concatenate(owners),
+        explicit_names={
+            int(ops[number]) + op: f"{problem.op_name(op)}@{number}"
+            for number, problem in enumerate(problems)
+            for op in np.flatnonzero(problem.microbatch == FREE).tolist()
+        },
+        replica=replica,
+    )
+
+
+def _renumbered(name: str, by: int) -> str:
+    # All numbers in names of resources and pools are those of devices.
+    return re.sub(r"\d+", lambda found: str(int(found[0]) + by), name)

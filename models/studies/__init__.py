@@ -1,0 +1,1 @@
+"""Documents of studies: plans, goodput, curves, benchmarks, recorded runs."""

@@ -1,0 +1,214 @@
+"""The library: optimize, compare, simulate and check instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.readying import UnreadyTask, task_in_time
+from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.params import SearchParams
+from ppsolve.solver.run.progress import ProgressListener
+from ppsolve.solver.run.solve_run import SolveRun
+from ppsolve.solver.run.task import Task
+
+
+def optimize(
+    instance: Instance,
+    *,
+    time_limit: float | None = 60.0,
+    gap: float = 0.0,
+    deterministic_limit: float | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    heuristics: Sequence[Named] | None = None,
+    more_heuristics: Sequence[Named] = (),
+    on_progress: ProgressListener | None = None,
+    exact: bool = False,
+    robust: float | None = None,
+    verify: bool | None = None,
+    start: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any] | None = None,
+    began: float | None = None,
+    params: SearchParams | Mapping[str, float] | None = None,
+) -> Result:
+    """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    time_limit : float or None
+        Wall seconds for the whole call; None: no limit, 0: only heuristics and analytic bounds,
+        however long they take.
+    gap : float
+        Stop once (value - bound) / value is at most this.
+    deterministic_limit : float or None
+        Limit in CP-SAT's deterministic time units (roughly seconds).
+    workers : int or None
+        Search threads; None for one per processor.
+    seed : int
+        Random seed of the exact search.
+    deterministic : bool
+        Give the same answer for the same input and seed on every run: one worker, and
+        `time_limit` counted in deterministic time units unless `deterministic_limit` is given.
+    heuristics : sequence of str or callable, or None
+        The heuristics to run, and no others: names, functions of your own, or where such a function
+        is (``package.module:function``, ``path/to/file.py:function``). None: all that apply. What a
+        function takes and returns: ``docs/heuristics.md``.
+    more_heuristics : sequence of str or callable
+        The same, to be run besides.
+    on_progress : callable or None
+        Told about each event, on several threads but never by two at once, at least each second.
+    exact : bool
+        Refuse times without a common tick. By default they are rounded up to a fine one, and the
+        result says by how much its optimum can exceed that of the given times (`tick_error`).
+    robust : float or None
+        Coefficient of variation of durations, e.g. 0.02. Among schedules of equal makespan one is
+        searched whose latest runs end sooner when every op varies so much; a fifth of the time is
+        kept for that.
+    verify : bool or None
+        Prove once more, with other parameters and another seed, what only CP-SAT has proved: for as
+        long as the limit allows, or never. None: below 200 ops, for a tenth of the time so far.
+    start : Schedule, ScheduleDocument, Result, HeuristicEntry, dict or None
+        A known schedule to begin with; the result is never worse.
+    began : float or None
+        Moment of `time.monotonic` from which the time counts, where reading the instance is to
+        count too; now by default.
+    params : SearchParams, mapping of str to float, or None
+        Budgets of the steps, or those that differ, by path: ``{"exact.windows.growth": 1.5}``. They
+        are listed in ``docs/budgets.md``.
+
+    Returns
+    -------
+    Result
+        Status, schedule, bound, gap and every heuristic's figures. An interrupt (Ctrl-C)
+        returns the best schedule so far.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, a heuristic or a budget is unknown, times without a common tick
+        are refused, or `start` is no valid schedule of the instance.
+    """
+    options = Options.checked(
+        time_limit=time_limit,
+        gap=gap,
+        deterministic_limit=deterministic_limit,
+        workers=workers,
+        seed=seed,
+        deterministic=deterministic,
+        heuristics=heuristics,
+        robust=robust,
+        verify=verify,
+    )
+    budgets = params if isinstance(params, SearchParams) else SearchParams().varied(params or {})
+    clock = options.clock(began)
+    kind = kind_of(instance)
+    chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
+
+    def make() -> Task:
+        task = kind.task(instance, exact=exact)
+        if robust is not None:
+            task.refuse_robust()
+        if start is not None:
+            task.begin_from(start)
+        return task
+
+    task = task_in_time(make, clock) or UnreadyTask(kind, instance)
+    return SolveRun(task, chosen, options, on_progress, clock, budgets).execute()
+
+
+def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
+    """Optimize several instances one after the other.
+
+    Parameters
+    ----------
+    instances : iterable of Instance
+        Validated instances.
+    **options
+        Options of `optimize`, the same for each.
+
+    Returns
+    -------
+    list of Result
+        In the order of the instances.
+    """
+    return [optimize(instance, **options) for instance in instances]
+
+
+def simulate(
+    instance: Instance,
+    heuristic: Named,
+    *,
+    group_size: int | None = None,
+    exact: bool = False,
+) -> HeuristicEntry:
+    """Run one heuristic and return its entry with the schedule.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    heuristic : str or callable
+        Name of the heuristic, a function of your own, or where it is, as for `optimize`.
+    group_size : int or None
+        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    exact : bool
+        As for `optimize`.
+
+    Returns
+    -------
+    HeuristicEntry
+        Figures and schedule in the instance's unit, without a gap.
+
+    Raises
+    ------
+    InputError
+        Unknown name, or times without a common tick are refused.
+    NotApplicableError
+        The heuristic is not defined on the instance; says what it needs.
+    """
+    kind, found = kind_of(instance), find_heuristic(heuristic)
+    entry = kind.simulate(found, instance, group_size=group_size, exact=exact)
+    if entry.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{found.name} is not applicable: {entry.reason}")
+    unit = kind.value_unit(instance)
+    return entry.model_copy(update={"kind": kind.name, "value_unit": unit})
+
+
+def check(
+    instance: Instance,
+    schedule: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any],
+    *,
+    exact: bool = False,
+) -> list[Violation]:
+    """Check a schedule against every rule of an instance with the independent checker.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
+        The schedule, or a document that holds one.
+    exact : bool
+        As for `optimize`.
+
+    Returns
+    -------
+    list of Violation
+        Every broken rule; empty for a valid schedule.
+
+    Raises
+    ------
+    InputError
+        The document holds no readable schedule of this instance.
+    """
+    return kind_of(instance).check(instance, schedule, exact=exact)

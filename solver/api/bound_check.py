@@ -1,0 +1,109 @@
+"""The bound of a result, proved again from its instance alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from typing import Any
+
+from ppsolve.models.core.claims import figure
+from ppsolve.models.core.result import Figure, Status, StopReason
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.exact.question import EXACT, SearchLimits
+from ppsolve.solver.run.options import default_workers
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.second_proof import search_below
+from ppsolve.solver.structure.holds import MemoryInfeasible
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """Outcome of a second proof; figures in the unit of the result's values."""
+
+    claimed: Figure | None  # the bound; None where the result says that there is no schedule
+    proved_by: str | None  # what proved it again; None where it is wrong
+    better: Figure | None = None  # value of a schedule that contradicts it
+
+
+def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False) -> BoundCheck:
+    """Prove the bound of a result again, or find a schedule below it, as long as it takes.
+
+    Analytic bounds come first, then CP-SAT with its defaults and with those of questions in turn,
+    each time for twice as long.
+
+    Parameters
+    ----------
+    instance : Instance
+    data : dict
+        The result as plain data.
+    exact : bool
+        As for `ppsolve.optimize`.
+
+    Returns
+    -------
+    BoundCheck
+        What proved the bound again, or a schedule that contradicts it.
+
+    Raises
+    ------
+    InputError
+        The result has no bound, or is not of one problem.
+    """
+    claimed = figure(data, "bound")
+    is_refuted = data.get("status") == Status.INFEASIBLE
+    if claimed is None and not is_refuted:
+        raise InputError("expected a result with a bound", field="bound")
+    task = kind_of(instance).task(instance, exact=exact)
+    if not isinstance(task, ScheduleTask):
+        raise InputError(f"bounds of {task.schedules_of} cannot be proved again", field="bound")
+    ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
+    shown = None if ticks is None else task.shown(ticks)
+    try:
+        task.find_bounds()
+    except MemoryInfeasible:
+        return BoundCheck(shown, "memory")
+    if ticks is not None and task.board.bound.value >= ticks:
+        return BoundCheck(shown, task.board.bound.name)
+    return _search(task, ticks)
+
+
+def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
+    shown = None if ticks is None else task.shown(ticks)
+    analytic = task.board.bound.value
+    for round_ in count():
+        limits = SearchLimits(
+            seconds=None,
+            deterministic=2.0 ** (round_ // 2),
+            workers=default_workers(),
+            seed=1,  # not the default seed of the run that is checked
+            is_plain=round_ % 2 == 0,
+            dynamic_orders=True,
+        )
+        answer = search_below(task.implied, analytic, ticks, limits)
+        if answer.infeasible and not task.proves_instance:
+            raise InputError(
+                f"cannot be proved again above {task.shown(analytic)}, as replicas may "
+                "exchange micro-batches",
+                field="bound",
+            )
+        if answer.infeasible:
+            return BoundCheck(shown, EXACT)
+        if answer.schedule is not None:
+            return BoundCheck(shown, None, task.shown(answer.schedule.value))
+        if answer.stop_reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        if answer.stop_reason in {StopReason.GAP, StopReason.PROVED}:
+            raise InputError(
+                "cannot be proved again: CP-SAT rounds memory down, and what it finds does not fit",
+                field="bound",
+            )
+    raise AssertionError("rounds never end")
+
+
+def _ticks(bound: Fraction) -> int:
+    nearest, slack = round(bound), max(abs(bound), Fraction(10**9)) / 10**15
+    return nearest if abs(bound - nearest) <= slack else math.ceil(bound)

@@ -1,0 +1,335 @@
+"""The list of kinds, and documents as their instances, results and entries."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import (
+    MAX_MOMENT,
+    as_moment,
+    describe,
+    did_you_mean,
+    explain,
+    field_path,
+)
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.instances import Instance
+from ppsolve.solver.kinds.graph import GRAPH
+from ppsolve.solver.kinds.kfac.kind import KFAC
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.overlap.kind import OVERLAP
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+
+KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (PIPELINE, GRAPH, KFAC, OVERLAP)}
+"""Every kind by name, in the order of reports."""
+
+ENTRY_POINTS = "ppsolve.kinds"
+"""Group of entry points in which other packages declare kinds: `Kind` objects by name."""
+
+CARRIED = "instance_document"
+"""Field of a result that holds its instance."""
+
+NO_INSTANCES = {
+    "plan": "this is a request for a plan; `ppsolve plan` reads it",
+    "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
+    "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
+    "curve": "this is a curve; `ppsolve show` draws it",
+}
+"""Refusals of other documents where an instance is expected."""
+
+
+def register(kind: Kind[Any]) -> None:
+    """Add a kind, or put it in the place of the one of its name."""
+    KINDS[kind.name] = kind
+
+
+def known_kind(name: str) -> Kind[Any] | None:
+    """Return the kind of this name, one of an installed package included, or None."""
+    if name not in KINDS:
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            register(point.load())
+    return KINDS.get(name)
+
+
+def kind_of(instance: Instance) -> Kind[Any]:
+    """Return the kind of an instance.
+
+    Raises
+    ------
+    InputError
+        No kind has the instance's ``kind`` as its name, or it is no instance.
+    """
+    if not isinstance(getattr(instance, "kind", None), str):
+        raise InputError(
+            f"expected an instance, as load_instance and parse_instance return, got "
+            f"{describe(instance)}"
+        )
+    kind = known_kind(instance.kind)
+    if kind is None:
+        raise InputError(f'unknown kind "{instance.kind}"', source=instance.name, field="kind")
+    return kind
+
+
+def is_result(data: Any) -> bool:
+    """Whether parsed JSON is a result, a heuristic's entry or a bare schedule."""
+    if not isinstance(data, dict):
+        return False
+    return "schedule" in data or "status" in data or ("ops" in data and "kind" not in data)
+
+
+def parse_instance(data: Any, source: str | None = None) -> Instance:
+    """Validate parsed JSON as the instance kind that its ``kind`` names.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON, and how errors name it.
+
+    Returns
+    -------
+    Instance
+
+    Raises
+    ------
+    InputError
+        Names `source`, the field and what would be right.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}", source=source)
+    if "schedule" in data or {"instance", "status"} <= data.keys():
+        raise InputError("this is a result, not an instance", source=source)
+    if "kind" not in data:
+        raise InputError(
+            f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
+        )
+    name = data["kind"]
+    if isinstance(name, str) and name in NO_INSTANCES:
+        raise InputError(NO_INSTANCES[name], source=source)
+    kind = known_kind(name) if isinstance(name, str) else None
+    if kind is None:
+        word = name[:40] if isinstance(name, str) else ""
+        shown = f'"{word}"' if isinstance(name, str) else describe(name)
+        raise InputError(
+            f"unknown kind {shown}" + did_you_mean(word, KINDS), source=source, field="kind"
+        )
+    version = data.get("schema", 1)
+    if version != 1 or isinstance(version, bool):
+        raise InputError(
+            f"expected 1 (the only version), got {describe(version)}",
+            source=source,
+            field="schema",
+        )
+    instance: Instance = kind.parse(data, source)
+    return instance
+
+
+def load_instance(path: str | Path) -> Instance:
+    """Read an instance file (``-``: standard input).
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is not JSON, or is not a valid instance.
+    """
+    return parse_instance(read_json(path), source_name(path))
+
+
+def instance_in(
+    data: Any, source: str | None = None, *, otherwise: Instance | None = None
+) -> Instance:
+    """Return the instance that a result carries.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON of a result, and how errors name it.
+    otherwise : Instance, optional
+        Returned where the result carries none.
+
+    Returns
+    -------
+    Instance
+
+    Raises
+    ------
+    InputError
+        `data` is no result, or one that was written without its instance.
+    """
+    if not is_result(data):
+        raise InputError("expected a result", source=source)
+    document = data.get(CARRIED)
+    if document is None and otherwise is not None:
+        return otherwise
+    if document is None:
+        raise InputError(
+            "this result carries no instance; give the instance too", source=source, field=CARRIED
+        )
+    try:
+        return parse_instance(document)
+    except InputError as error:
+        raise error.located(f"{source}: {CARRIED}" if source else CARRIED) from None
+
+
+def schedule_in(
+    data: Any, source: str | None = None, *, otherwise: Instance | None = None
+) -> tuple[Instance, Schedule]:
+    """Read the instance and the schedule that a result carries.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
+    otherwise : Instance, optional
+        The instance of a document that carries none.
+
+    Returns
+    -------
+    Instance, Schedule
+
+    Raises
+    ------
+    InputError
+        There is no instance or no whole schedule, or its claims contradict each other.
+    """
+    instance = instance_in(data, source, otherwise=otherwise)
+    if data.get("schedule", data.get("ops")) is None:
+        raise InputError("there is no schedule in it", source=source, field="schedule")
+    kind = kind_of(instance)
+    problem = kind.lower(instance, document=data)
+    schedule, violations = kind.read(instance, problem, data, source)
+    if schedule is None or violations:
+        wrong = "not a whole schedule" if schedule is None else "it breaks a rule"
+        raise InputError(f"{wrong}: {violations[0]}", source=source, field="schedule")
+    return instance, schedule
+
+
+def lower(instance: Instance, *, exact: bool = False) -> Problem:
+    """Lower an instance to the problem that solvers work on.
+
+    Parameters
+    ----------
+    instance, exact
+        As for `Kind.lower`, with the same errors.
+
+    Returns
+    -------
+    Problem
+        n ops, times in ticks.
+    """
+    return kind_of(instance).lower(instance, exact=exact)
+
+
+def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntry | None:
+    """Return the result or heuristic's entry that a document is, None for a bare schedule.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
+
+    Returns
+    -------
+    Result, HeuristicEntry or None
+
+    Raises
+    ------
+    InputError
+        Names `source`, the first wrong field and what would be right.
+    """
+    refuse_huge_numbers(data, source)
+    named = data.get("kind")
+    kind = known_kind(named) if isinstance(named, str) else None
+    models = kind.documents(data.get("value_unit")) if kind else (Result, HeuristicEntry)
+    if "instance" in data:
+        model: type[Result | HeuristicEntry] = models[0]
+    elif "name" in data:
+        model = models[1]
+    else:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+
+
+def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> Schedule | None:
+    """Return the schedule behind a heuristic's entry, with all that its ops wait for.
+
+    Parameters
+    ----------
+    entry, instance, problem
+        An entry, its instance and the problem of it.
+
+    Returns
+    -------
+    Schedule or None
+        The heuristic's schedule anew, where the entry says the same; else the schedule in the
+        entry, else that of its orders. None where it has neither.
+
+    Raises
+    ------
+    InputError, DeadlockError
+        The schedule or the orders are not of the problem.
+    """
+    kind = kind_of(instance)
+    known = (each for each in kind.heuristics_of(instance) if each.name == entry.name)
+    heuristic = next(known, None)
+    if heuristic is not None and (entry.pattern or not heuristic.is_search):
+        made = kind.run_heuristic(heuristic, instance, problem)
+        found = made.schedule
+        if (
+            found is not None
+            and made.orders == entry.orders
+            and problem.scale.time(found.makespan) == entry.makespan
+        ):
+            return found
+    followed = stored = None
+    if entry.schedule is not None:
+        stored = kind.read(instance, problem, entry.model_dump(mode="json"))[0]
+    with suppress(*([InputError] if stored else [])):
+        if entry.orders is not None:
+            followed = kind.follow(instance, problem, entry.orders).schedule
+    if stored is None or followed is None or followed.waits is None:
+        return stored or followed
+    before, after, lag = followed.waits
+    kept = stored.start[after] >= stored.end[before] + lag
+    return replace(stored, waits=(before[kept], after[kept], lag[kept]))
+
+
+def refuse_huge_numbers(data: Any, source: str | None) -> None:
+    """Refuse numbers that would take the validation of whole numbers forever, or crash it.
+
+    Parameters
+    ----------
+    data, source
+        Parsed JSON, and how errors name it.
+
+    Raises
+    ------
+    InputError
+        Names the field of the number.
+    """
+    limit = MAX_MOMENT.adjusted()
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*at, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+        elif isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
+            try:
+                as_moment(value)
+            except ValueError as error:
+                raise InputError(str(error), source=source, field=field_path(at)) from None

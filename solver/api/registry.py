@@ -1,0 +1,160 @@
+"""Every heuristic of every kind by name, in the order in which they are run and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from importlib.metadata import entry_points
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.printable import LONGEST_LINE
+from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import KINDS, kind_of
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.own import (
+    OwnFunction,
+    arguments_of,
+    is_spec,
+    load_function,
+    name_of,
+    own_heuristic,
+)
+
+ENTRY_POINTS = "ppsolve.heuristics"
+"""Group of entry points in which other packages declare heuristics: functions by name."""
+
+Named = str | OwnFunction
+"""A heuristic as users give it: a name, ``module:function``, ``file.py:function`` or a function."""
+
+
+def all_heuristics() -> dict[str, Heuristic]:
+    """Return every heuristic by name: those of each kind, those for every kind, installed ones."""
+    owned = [heuristic for kind in KINDS.values() for heuristic in kind.heuristics]
+    return {heuristic.name: heuristic for heuristic in (*owned, *GENERIC, *installed())}
+
+
+@cache
+def installed() -> tuple[Heuristic, ...]:
+    """Return the heuristics of installed packages; each is imported when it is first run.
+
+    One that has the name of a published heuristic goes by its ``module:function``.
+    """
+    taken = {one.name for kind in KINDS.values() for one in kind.heuristics}
+    taken |= {one.name for one in GENERIC}
+    return tuple(
+        own_heuristic(
+            point.value if point.name.lower() in taken else point.name,
+            partial(load_function, point.value),
+        )
+        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    )
+
+
+def find_heuristic(given: Named) -> Heuristic:
+    """Return the heuristic of a name, of a spec (see `load_function`), or of a function.
+
+    Names are taken in upper or lower case; a user's function keeps the name that was given, or its
+    own.
+
+    Raises
+    ------
+    InputError
+        There is none, and which is nearest; or the function cannot be imported or called.
+    """
+    if not isinstance(given, str):
+        if not callable(given):
+            raise InputError(f"expected the name of a heuristic or a function, got {given!r:.40}")
+        arguments_of(given)
+        return own_heuristic(name_of(given), lambda: given)
+    if is_spec(given):
+        function = load_function(given)
+        arguments_of(function)
+        return own_heuristic(given, lambda: function)
+    return known_heuristic(given)
+
+
+def known_heuristic(name: str) -> Heuristic:
+    """Return the heuristic of a name; names in files are looked up here, as no file may run code.
+
+    Raises
+    ------
+    InputError
+        There is none of this name in upper or lower case; names the nearest.
+    """
+    known = {one.lower(): heuristic for one, heuristic in all_heuristics().items()}
+    found = known.get(name.lower())
+    if found is None:
+        hint = did_you_mean(name.lower(), all_heuristics(), listed=len(known))
+        raise InputError(f'unknown heuristic "{name[:60]}"{hint}', longest=LONGEST_LINE)
+    return found
+
+
+def chosen_heuristics(
+    instance: Instance, names: Iterable[Named] | None, more: Iterable[Named] = ()
+) -> tuple[Heuristic, ...]:
+    """Return the heuristics to run on an instance, in the order of reports.
+
+    Parameters
+    ----------
+    instance : Instance
+    names : iterable of str or callable, optional
+        What was asked for; all that its kind runs and all installed ones by default.
+    more : iterable of str or callable
+        Further ones.
+
+    Returns
+    -------
+    tuple of Heuristic
+        Each once, functions last; of other kinds too where they are named.
+    """
+    given = {name if isinstance(name, str) else id(name): name for name in (*(names or ()), *more)}
+    wanted = [find_heuristic(name) for name in given.values()]
+    if names is None:
+        wanted = [*kind_of(instance).heuristics_of(instance), *installed(), *wanted]
+        return tuple(_each_once(wanted))
+    place = {name: number for number, name in enumerate(all_heuristics())}
+    wanted.sort(key=lambda heuristic: place.get(heuristic.name, len(place)))
+    return tuple(_each_once(wanted))
+
+
+def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
+    seen: dict[str, list[Heuristic]] = {}
+    for heuristic in heuristics:
+        alike = seen.setdefault(heuristic.name, [])
+        if any(one is heuristic or not one.is_own for one in alike):
+            continue
+        alike.append(heuristic)
+        number = f"#{len(alike)}" if len(alike) > 1 else ""
+        yield replace(heuristic, name=heuristic.name + number) if number else heuristic
+
+
+def heuristics_for(instance: Instance) -> list[str]:
+    """Return the names of the heuristics that are run on an instance."""
+    return [heuristic.name for heuristic in chosen_heuristics(instance, None)]
+
+
+def quick_heuristics(instance: Instance) -> list[str]:
+    """Return the names of those of `heuristics_for` that do not search."""
+    return [h.name for h in chosen_heuristics(instance, None) if not h.is_search]
+
+
+def run_heuristic(
+    name: str, instance: Instance, problem: Problem, group_size: int | None = None
+) -> HeuristicOutcome:
+    """Run a heuristic by its name and check its schedule.
+
+    Parameters
+    ----------
+    name, instance, problem, group_size
+        As for `Kind.run_heuristic`.
+
+    Returns
+    -------
+    HeuristicOutcome
+    """
+    heuristic = find_heuristic(name)
+    return kind_of(instance).run_heuristic(heuristic, instance, problem, group_size)

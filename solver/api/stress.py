@@ -1,0 +1,128 @@
+"""How schedules of a result hold when ops do not take what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.studies.stress import StressReport
+from ppsolve.solver.api.kinds import kind_of, owner_in, schedule_in, schedule_of
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.stress.replay import ALL_KINDS, FixedOrders, Jitter, stressed
+
+RUNS = 10_000
+"""Runs by default: the 99th percentile then rests on 100 of them."""
+
+
+def stress(
+    result: Result | HeuristicEntry | ScheduleDocument | Mapping[str, Any],
+    jitter: float | Mapping[str, float],
+    *,
+    slow: Mapping[int, float] | None = None,
+    runs: int = RUNS,
+    seed: int = 0,
+    instance: Instance | None = None,
+    source: str | None = None,
+) -> StressReport:
+    """Replay the best schedule of a result and its heuristics with random durations.
+
+    Orders stay, and every op starts as early as they allow. All schedules get the same durations.
+
+    Parameters
+    ----------
+    result : Result, HeuristicEntry, ScheduleDocument or dict
+        A result, an entry or a bare schedule, or parsed JSON of one.
+    jitter : float or mapping of str to float
+        Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for
+        others).
+    slow : mapping of int to float, optional
+        Factor on all compute ops of a device.
+    runs, seed : int
+        Number of runs, and seed of their durations.
+    instance : Instance, optional
+        The instance of a document that carries none.
+    source : str, optional
+        How errors name the result.
+
+    Returns
+    -------
+    StressReport
+        The best schedule first, then each feasible heuristic of a result, unless replicas exchange
+        micro-batches and the best schedule has another assignment; times in the instance's unit.
+
+    Raises
+    ------
+    InputError
+        The result is wrong, or has no valid schedule or no instance, ops are pinned, or an option
+        is out of range.
+    """
+    data = result.model_dump(mode="json") if isinstance(result, BaseModel) else result
+    by_kind = jitter if isinstance(jitter, Mapping) else {ALL_KINDS: jitter}
+    return stressed(_contenders(data, source, instance), Jitter(by_kind, slow or {}), runs, seed)
+
+
+def _contenders(
+    data: Any, source: str | None, otherwise: Instance | None
+) -> dict[str, FixedOrders]:
+    instance, schedule = schedule_in(data, source, otherwise=otherwise)
+    found = owner_in(data, source)
+    broken = check_schedule(schedule.problem, schedule)
+    if broken:
+        raise InputError(f"it breaks a rule: {broken[0]}", source=source, field="schedule")
+    entries = found.heuristics if isinstance(found, Result) else [found] if found else []
+    schedules = {_name(found): schedule.normalised()}
+    problem = kind_of(instance).lower(instance)
+    for place, entry in enumerate(entries if _is_of_same_ops(problem, schedule.problem) else ()):
+        if entry.status is HeuristicStatus.FEASIBLE and entry.orders is not None:
+            at = f"heuristics[{place}].orders"
+            own = _renumbered(_schedule_of(entry, instance, problem, source, at), schedule.problem)
+            if np.array_equal(schedules.setdefault(entry.name, own).start, own.start):
+                # The one of the document, but with what its ops wait for besides.
+                schedules[entry.name] = own
+    return {name: FixedOrders.of(each) for name, each in schedules.items()}
+
+
+def _name(found: Result | HeuristicEntry | None) -> str:
+    name = found.name if isinstance(found, HeuristicEntry) else found and found.best_by
+    return name or "best"
+
+
+def _is_of_same_ops(one: Problem, other: Problem) -> bool:
+    first, second = _labels(one), _labels(other)
+    return np.array_equal(first[:, np.lexsort(first)], second[:, np.lexsort(second)])
+
+
+def _labels(problem: Problem) -> IntArray:
+    return np.stack([problem.kind, problem.stage, problem.microbatch, problem.device])
+
+
+def _renumbered(schedule: Schedule, problem: Problem) -> Schedule:
+    number = np.empty(problem.num_ops, dtype=np.int64)
+    number[np.lexsort(_labels(schedule.problem))] = np.lexsort(_labels(problem))
+    start, waits = np.empty_like(schedule.start), schedule.waits
+    start[number] = schedule.start
+    if waits is not None:
+        waits = number[waits[0]], number[waits[1]], waits[2]
+    return Schedule(problem, start, waits)
+
+
+def _schedule_of(
+    entry: HeuristicEntry, instance: Instance, problem: Problem, source: str | None, field: str
+) -> Schedule:
+    try:
+        found = schedule_of(entry, instance, problem)
+    except InputError as error:
+        raise InputError(error.message, source=source, field=field) from None
+    except DeadlockError as error:
+        raise InputError(str(error), source=source, field=field) from None
+    if found is None:
+        raise InputError("not a whole schedule", source=source, field=field)
+    return found.normalised()

@@ -1,0 +1,221 @@
+"""Times of permutations under a pattern: given ones, or all of few micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.bounds.flow.flow import Flow, Paths, earlier_twins
+from ppsolve.solver.bounds.flow.patterns import Pattern
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kernels.topological_order import (
+    Chain,
+    Lengths,
+    LineOrder,
+    LineTimes,
+    SlotSearch,
+    best_permutation,
+    time_line,
+    time_permutations,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A pattern, the micro-batches in its slots, and their makespan."""
+
+    value: int  # ticks; `NEVER` where a pool is overrun
+    pattern: Pattern
+    permutation: IntArray  # int64[m], micro-batch of each slot
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether no pool is overrun."""
+        return self.value < NEVER
+
+
+class Evaluator:
+    """Times lines of a flow. Tables and room are made once; durations can be replaced.
+
+    Parameters
+    ----------
+    flow : Flow
+        The flow: m micro-batches, V positions, R resources.
+
+    Raises
+    ------
+    ValueError
+        A pool is used from several resources, so that no order says how full it is.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        if not follows_orders(flow):
+            raise ValueError("expected each pool to be used from one resource of its own")
+        count, length = flow.duration.shape
+        self.flow = flow
+        slot, position = np.divmod(np.arange(count * length, dtype=np.int64), length)
+        by = np.argsort(flow.after, kind="stable")
+        pointer = np.searchsorted(flow.after[by], np.arange(length + 1)).astype(np.int64)
+        first = np.flatnonzero(np.diff(pointer) == 0)
+        self.chain = Chain(
+            slot, position, pointer, flow.before[by], flow.lag[by], flow.resource, first
+        )
+        after = Paths(flow).tail
+        self.lengths = Lengths(
+            self.chain,
+            _flat(flow.duration),
+            _flat(after),
+            _flat(flow.acquire),
+            _flat(flow.acquire - flow.release),
+            _room(flow),
+            _rest(flow, after),
+        )
+
+    def scratch(self) -> LineTimes:
+        """Return room for the times of a line."""
+        size = self.flow.ops.size + 1
+        return LineTimes(*(np.zeros(size, dtype=np.int64) for _ in range(4)))
+
+    def values(self, pattern: Pattern, permutations: IntArray) -> IntArray:
+        """Return the makespans of permutations under a pattern.
+
+        Parameters
+        ----------
+        pattern : Pattern
+            The pattern.
+        permutations : int64[K, m]
+            Micro-batch of each slot, one permutation in a row.
+
+        Returns
+        -------
+        int64[K]
+            Makespans in ticks; `NEVER` where a pool is overrun.
+        """
+        value = np.zeros(len(permutations), dtype=np.int64)
+        row = np.zeros(self.flow.num_microbatches, dtype=np.int64)
+        time_permutations(
+            self.lengths,
+            LineOrder(pattern.line, pattern.before, row),
+            self.scratch(),
+            (permutations * self.flow.num_positions).ravel(),
+            value,
+        )
+        return value
+
+    def timed(self, pattern: Pattern, permutation: IntArray) -> Timed:
+        """Return a permutation under a pattern with its makespan.
+
+        Parameters
+        ----------
+        pattern : Pattern
+            The pattern.
+        permutation : int64[m]
+            Micro-batch of each slot.
+
+        Returns
+        -------
+        Timed
+            With its makespan in ticks.
+        """
+        value = self.values(pattern, permutation[None])
+        return Timed(int(value[0]), pattern, permutation)
+
+    def starts(self, timed: Timed) -> IntArray:
+        """Return the starts of all ops in ticks, int64[m, V]."""
+        length, end = self.flow.num_positions, np.zeros(self.flow.ops.size + 1, dtype=np.int64)
+        pattern, row = timed.pattern, timed.permutation * length
+        time_line(self.lengths, LineOrder(pattern.line, pattern.before, row), self.scratch(), end)
+        start = np.empty((len(row), length), dtype=np.int64)
+        start[timed.permutation] = end[:-1].reshape(start.shape)
+        start -= self.flow.duration
+        return start
+
+
+def _flat(table: IntArray) -> IntArray:
+    return np.ascontiguousarray(table, dtype=np.int64).ravel()
+
+
+def follows_orders(flow: Flow) -> bool:
+    """Return true if the order of each resource says how full its pool is."""
+    used = np.flatnonzero(flow.pool != FREE)
+    pairs = set(zip(flow.pool[used].tolist(), flow.resource[used].tolist(), strict=True))
+    pools, resources = {pool for pool, _ in pairs}, {resource for _, resource in pairs}
+    return FREE not in resources and len(pairs) == len(pools) == len(resources)
+
+
+def _room(flow: Flow) -> IntArray:
+    """Return the free amount of the pool of each resource, without limit where it has none."""
+    room = np.full(flow.num_resources, 2**61, dtype=np.int64)
+    used = flow.pool != FREE
+    room[flow.resource[used]] = flow.room[flow.pool[used]]
+    return room
+
+
+def _rest(flow: Flow, after: IntArray) -> IntArray:
+    """Return the work of each resource and the least chain behind one of its positions."""
+    rest = np.zeros(flow.num_resources, dtype=np.int64)
+    for resource in range(flow.num_resources):
+        own = flow.resource == resource
+        if own.any():
+            rest[resource] = flow.duration[:, own].sum() + after[:, own].min()
+    return rest
+
+
+def best_under(
+    evaluator: Evaluator,
+    pattern: Pattern,
+    *,
+    limit: int = NEVER - 2,
+    visits: int = 10_000,
+) -> tuple[Timed | None, bool]:
+    """Return the best permutation of few micro-batches under a pattern, by branch and bound.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        Tables of the flow.
+    pattern : Pattern
+        The pattern.
+    limit : int
+        Makespan in ticks that nothing has to be sought beyond.
+    visits : int
+        Slots that are filled at most.
+
+    Returns
+    -------
+    Timed or None, bool
+        The best one that was found, None where none keeps pools and limit; and whether all
+        permutations were tried or shown to be no better.
+    """
+    flow = evaluator.flow
+    count = flow.num_microbatches
+    alike = np.hstack([flow.duration, flow.acquire, flow.release])
+    line, until = _by_slots(evaluator, pattern)
+    free, (chosen, row) = np.ones(count, np.int64), np.zeros((2, count), np.int64)
+    best = np.zeros(count + 1, dtype=np.int64)
+    filled = best_permutation(
+        evaluator.lengths,
+        LineOrder(line, pattern.before, row),
+        evaluator.scratch(),
+        SlotSearch(until, earlier_twins(alike), limit, visits, free, chosen),
+        best,
+    )
+    value = int(best[count])
+    found = Timed(value, pattern, best[:count]) if value <= limit else None
+    return found, bool(filled <= visits)
+
+
+def _by_slots(evaluator: Evaluator, pattern: Pattern) -> tuple[IntArray, IntArray]:
+    """Return the line by the last slot that each node waits for, and nodes up to each slot."""
+    chain, before = evaluator.chain, pattern.before
+    sources = np.split(chain.source, chain.pointer[1:-1])
+    needs = np.zeros(len(pattern.line) + 1, dtype=np.int64)
+    for node in pattern.line.tolist():
+        slot, position = chain.slot[node], chain.position[node]
+        waited_for = needs[node - position + sources[position]].max(initial=slot)
+        needs[node] = max(waited_for, needs[before[node]])
+    needs = needs[pattern.line]
+    until = np.searchsorted(np.sort(needs), np.arange(evaluator.flow.num_microbatches), "right")
+    return pattern.line[np.argsort(needs, kind="stable")], until.astype(np.int64)

@@ -1,0 +1,149 @@
+"""The CP-SAT model of one problem: built once, tightened as better schedules are found."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.constraints import Constraints
+from ppsolve.solver.exact.parameters import ModelTraits
+from ppsolve.solver.exact.params import MODEL
+from ppsolve.solver.exact.question import Question
+from ppsolve.solver.exact.variables import Variables, add_objective
+from ppsolve.solver.exact.windows import Windows, start_windows
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+class OutOfTimeError(Exception):
+    """The clock ran out while a model was built."""
+
+
+class CpsatModel:
+    """Variables, constraints and objective of one problem, between two objectives in ticks."""
+
+    def __init__(
+        self, variables: Variables, constraints: Constraints, lower: int, upper: int
+    ) -> None:
+        self.lower, self.upper = lower, upper
+        self.variables = variables
+        self.constraints = constraints
+        self.implied = constraints.implied
+
+    @property
+    def traits(self) -> ModelTraits:
+        """Properties that decide the parameters of a search."""
+        problem, literals = self.implied.problem, len(self.variables.orders)
+        is_span = problem.objective is Objective.DEVICE_SPAN
+        return ModelTraits(
+            has_plain_intervals=self.constraints.has_plain_intervals,
+            is_mostly_alike=2 * sum(f.size for f in problem.families) >= problem.num_ops,
+            has_many_literals=self.constraints.has_many_literals,
+            is_small_span=is_span and 0 < literals <= MODEL.small_span_literals,
+        )
+
+    @classmethod
+    def build(cls, implied: ImpliedOrder, question: Question, clock: Clock) -> Self | None:
+        """Build the model of a problem.
+
+        Parameters
+        ----------
+        implied : ImpliedOrder
+        question : Question
+            Its known schedule is in index order.
+        clock : Clock
+            Asked between parts of the rules.
+
+        Returns
+        -------
+        CpsatModel or None
+            None where some op has no possible start.
+
+        Raises
+        ------
+        OutOfTimeError
+            The clock is over.
+        MemoryInfeasible
+            A pool's capacity cannot be kept.
+        """
+        _ask(clock)
+        hint, upper = question.known, question.upper
+        windows = start_windows(implied, upper if hint is None else hint.value)
+        if windows.op_without_start(implied.problem) is not None:
+            return None
+        _ask(clock)
+        most = _largest_objective(implied.problem, windows) if hint is None else hint.value
+        most = most if upper is None else min(most, upper)
+        lower = min(question.lower, most)
+        variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
+        model = cls(variables, Constraints(variables, implied, question.rounding), lower, most)
+        model.fill(question, clock)
+        return model
+
+    def fill(self, question: Question, clock: Clock) -> None:
+        """Add every rule, the objective and a hint.
+
+        Parameters
+        ----------
+        question, clock
+            As for `build`, with the same errors.
+        """
+        for _ in self.constraints.add_all(question.known, window_work=question.window_work):
+            _ask(clock)
+        add_objective(self.variables, self.implied)
+        if question.known is not None:
+            self.variables.hint(question.known)
+        _ask(clock)
+
+    def tighten(self, lower: int, best: Schedule) -> None:
+        """Narrow the objective and the windows of a built model to a better schedule.
+
+        Parameters
+        ----------
+        lower : int
+            A proved lower bound, in ticks.
+        best : Schedule
+            A better schedule, in index order; becomes the hint and the largest objective.
+        """
+        variables, self.upper = self.variables, best.value
+        windows = start_windows(self.implied, best.value, heads=variables.windows.earliest)
+        variables.narrow(windows, min(lower, best.value), best.value)
+        # Literals of redundant rules go unhinted rather than with what an older schedule says.
+        variables.model.clear_hints()
+        variables.hint(best)
+
+
+def _ask(clock: Clock) -> None:
+    if clock.is_over:
+        raise OutOfTimeError
+
+
+def _largest_objective(problem: Problem, windows: Windows) -> int:
+    if problem.objective is Objective.COMPLETION:
+        return int(problem.weight @ (windows.latest + problem.duration))
+    return windows.horizon
+
+
+def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
+    """Relabel alike micro-batches so that starts ascend within each column of a family.
+
+    That keeps every rule and the objective, see `ppsolve.solver.structure.implied`.
+
+    Parameters
+    ----------
+    implied, schedule
+        The problem with its families, and a valid schedule of it.
+
+    Returns
+    -------
+    Schedule
+        Valid too.
+    """
+    start = schedule.start.copy()
+    for family in implied.problem.families:
+        start[family] = np.sort(start[family], axis=0)
+    return Schedule(schedule.problem, start)

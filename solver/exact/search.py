@@ -1,0 +1,401 @@
+"""Build a model and search it: keep the deadline, restart from better schedules of the board."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from threading import Event, Lock, Thread
+from typing import Any
+
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board, Incumbent, WrongScheduleError
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.model import CpsatModel, OutOfTimeError, index_ordered
+from ppsolve.solver.exact.parameters import configured
+from ppsolve.solver.exact.params import WAIT
+from ppsolve.solver.exact.question import EXACT, ExactAnswer, Question, SearchLimits
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+class SharedIncumbent:
+    """Best schedule and bound of all runs on one model, CP-SAT's and the board's, from any thread.
+
+    Schedules are proposed to the board where those of the model are valid, and its bound is raised
+    where bounds of the model are the problem's.
+    """
+
+    def __init__(
+        self,
+        model: CpsatModel,
+        board: Board | None = None,
+        *,
+        proposes: bool = True,
+        raises: bool = True,
+    ) -> None:
+        self.model = model
+        self.bound = model.lower
+        self.schedule: Schedule | None = None
+        self.searched: int | None = None
+        self.improved = time.monotonic()
+        self._board = board
+        self._proposes, self._raises = proposes, raises
+        # What is known before is no news: the model begins from it, or looks below it.
+        self._taken: Incumbent | None = None if board is None else board.incumbent
+        self._lock = Lock()
+        self._is_closed = False
+
+    @property
+    def value(self) -> int | None:
+        """Value of the best schedule in ticks."""
+        return None if self.schedule is None else self.schedule.value
+
+    @property
+    def gap(self) -> float:
+        """Share of the best value above the bound; infinite without a schedule."""
+        if self.value is None:
+            return math.inf
+        return (self.value - self.bound) / self.value if self.value else 0.0
+
+    def note_solution(self, starts: list[int], value: int) -> None:
+        """Take a solution of CP-SAT, and propose it where it is the best one.
+
+        Parameters
+        ----------
+        starts : list of int
+            Values of the model's variables, the starts first, in ticks.
+        value : int
+            Its objective, in ticks.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self.improved = time.monotonic()
+            self.searched = value
+            if self.value is not None and value >= self.value:
+                return
+            schedule = Schedule(self.model.implied.problem, self.model.variables.starts_in(starts))
+            self.schedule = schedule
+        if self._board is not None and self._proposes:
+            # The board notes the error: a callback that raises one would abort the process.
+            with suppress(WrongScheduleError):
+                self._board.propose(schedule, EXACT)
+
+    def note_bound(self, bound: int) -> None:
+        """Take a bound of CP-SAT, in ticks, and raise that of the board."""
+        with self._lock:
+            if self._is_closed or bound <= self.bound:
+                return
+            self.bound = bound
+        if self._board is not None and self._raises:
+            self._board.raise_bound(bound, EXACT)
+
+    def take_incumbent(self) -> None:
+        """Take the board's schedule if it is better and within the largest objective."""
+        best = None if self._board is None else self._board.incumbent
+        if best is None or best is self._taken or best.by == EXACT:
+            return
+        self._taken = best
+        if best.schedule.value > self.model.upper:
+            return
+        ordered = index_ordered(self.model.implied, best.schedule)
+        with self._lock:
+            if self.value is None or ordered.value < self.value:
+                self.schedule = ordered
+
+    def note_response(self, response: Any) -> None:
+        """Take the solution, if any, and the bound of a run that has ended."""
+        if len(response.solution):
+            self.note_solution(list(response.solution), round(response.objective_value))
+        # A run that presolve closes tells its bound nowhere else.
+        self.note_bound(int(response.inner_objective_lower_bound))
+
+    def reason(self, gap: float) -> StopReason | None:
+        """Return why nothing more is needed within a gap, None where more is."""
+        if self.value is not None and self.value <= self.bound:
+            return StopReason.PROVED
+        return StopReason.GAP if self.gap <= gap else None
+
+    def close(self) -> None:
+        """Take nothing more: an abandoned search may go on for a while."""
+        with self._lock:
+            self._is_closed = True
+
+
+class Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    """Passes every solution of CP-SAT on."""
+
+    def __init__(self, found: SharedIncumbent) -> None:
+        super().__init__()
+        self._found = found
+
+    def on_solution_callback(self) -> None:
+        """Take the solution that CP-SAT has just found."""
+        solution = list(self.response_proto.solution)
+        self._found.note_solution(solution, round(self.objective_value))
+
+
+_ABANDONED: list[SolverRun] = []
+
+
+class SolverRun:
+    """CP-SAT at work on a model, on a daemon thread, so that nobody has to wait for it.
+
+    Nobody may change the model before the run has ended. `spent` wall seconds of the limit were
+    used before.
+    """
+
+    def __init__(
+        self, model: CpsatModel, found: SharedIncumbent, limits: SearchLimits, spent: float
+    ) -> None:
+        self.solver = configured(limits, spent, model.traits)
+        self.solver.best_bound_callback = lambda value: found.note_bound(math.floor(value))
+        self.began = time.monotonic()
+        self._model, self._callback = model.variables.model, Incumbents(found)
+        self._ended = Event()
+        self._status: int | None = None
+        self._error: BaseException | None = None
+        Thread(target=self._solve, name="cp-sat", daemon=True).start()
+
+    def _solve(self) -> None:
+        try:
+            self._status = self.solver.solve(self._model, self._callback)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long at most; return whether the run has ended."""
+        return self._ended.wait(seconds)
+
+    def stop(self, grace: float) -> bool:
+        """Ask the search to stop until it does or the grace is over.
+
+        `grace` is in seconds. Return whether it ended.
+        """
+        deadline = time.monotonic() + grace
+        while True:
+            self.solver.stop_search()
+            if self.wait(WAIT.ask):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+
+    def abandon(self) -> None:
+        """Wait for the run no longer, before the process ends at the earliest."""
+        if not _ABANDONED:
+            atexit.register(await_abandoned)
+        _ABANDONED.append(self)
+
+    @property
+    def status(self) -> int | None:
+        """CP-SAT's status, None while it is at work.
+
+        Raises
+        ------
+        Exception
+            Whatever CP-SAT or a callback raised on the thread.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._status
+
+
+def await_abandoned(code: int = 1, patience: float = WAIT.exit) -> None:
+    """Wait for abandoned runs; end the process where one outlives the patience.
+
+    A thread of CP-SAT that comes back to an interpreter which is shutting down aborts the process.
+
+    Parameters
+    ----------
+    code : int
+        Exit code of the process if it ends here.
+    patience : float
+        Seconds.
+    """
+    deadline = time.monotonic() + patience
+    ended = [run.stop(max(0.0, deadline - time.monotonic())) for run in _ABANDONED]
+    if not all(ended):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID})
+"""Statuses after which no start with a better schedule can change anything."""
+
+
+class CpsatSearch:
+    """Runs of CP-SAT on one model until the optimum is proved or a limit is reached.
+
+    The limits are those of all runs together; the clock began before the model was built.
+    """
+
+    def __init__(
+        self,
+        model: CpsatModel,
+        found: SharedIncumbent,
+        limits: SearchLimits,
+        clock: Clock,
+    ) -> None:
+        self._model, self._found = model, found
+        self._limits, self._clock = limits, clock
+        self._calm = WAIT.first_calm
+        self._left = limits
+        self._units = 0.0
+        self._early = min(WAIT.head_start, (clock.left + clock.elapsed) / 20)
+        self._run = self._start()
+
+    def execute(self) -> ExactAnswer:
+        """Search until there is no more reason to wait; Ctrl-C returns what is known."""
+        interrupted = False
+        try:
+            while self._watch():
+                self._start_again()
+        except KeyboardInterrupt:
+            interrupted = True
+        if not self._run.stop(WAIT.grace):
+            self._run.abandon()
+        return self._answer(interrupted)
+
+    def _start(self) -> SolverRun:
+        self._found.searched = None
+        return SolverRun(self._model, self._found, self._left, self._clock.elapsed)
+
+    def _start_again(self) -> None:
+        self._spend()
+        self._calm *= 2
+        best = self._found.schedule
+        if best is not None:
+            self._model.tighten(self._found.bound, best)
+        self._run = self._start()
+
+    def _spend(self) -> None:
+        used = self._run.solver.deterministic_time
+        self._units += used
+        self._left = self._left.less(0.0, used)
+
+    def _watch(self) -> bool:
+        again = False
+        while not self._run.wait(WAIT.poll):
+            self._found.take_incumbent()
+            if self._clock.left <= self._early or self._is_closed():
+                return False
+            again = again or self._has_better_start()
+            if again:
+                self._run.stop(0.0)
+        return again and self._run.status not in CONCLUSIVE and self._clock.left > self._early
+
+    def _is_closed(self) -> bool:
+        return self._is_ahead() and self._found.gap <= self._limits.gap
+
+    def _is_ahead(self) -> bool:
+        value, searched = self._found.value, self._found.searched
+        return value is not None and (searched is None or value < searched)
+
+    def _has_better_start(self) -> bool:
+        last = max(self._run.began, self._found.improved)
+        return self._is_ahead() and time.monotonic() - last >= self._calm
+
+    def _answer(self, interrupted: bool) -> ExactAnswer:
+        status, solver = self._run.status, self._run.solver
+        if status == cp_model.MODEL_INVALID:
+            raise RuntimeError("CP-SAT refused the model as invalid")
+        reason = StopReason.INTERRUPTED if interrupted else StopReason.TIME
+        if status is not None:
+            reason = stop_reason(solver, status, self._left, interrupted)
+            if status != cp_model.INFEASIBLE:
+                self._found.note_response(solver.response_proto)
+            self._spend()
+        self._found.close()
+        exact = self._model.constraints.memory_is_exact
+        if status == cp_model.INFEASIBLE:
+            return ExactAnswer(None, None, True, reason, exact, self._units)
+        reason = self._found.reason(self._limits.gap) or reason
+        return ExactAnswer(
+            self._found.schedule, self._found.bound, False, reason, exact, self._units
+        )
+
+
+def stop_reason(
+    solver: cp_model.CpSolver, status: int, limits: SearchLimits, interrupted: bool
+) -> StopReason:
+    """Return why CP-SAT ended: a proof, or the limit that was reached.
+
+    Parameters
+    ----------
+    solver, status, limits
+        The solver after its run, its status, and the limits of the run.
+    interrupted : bool
+        Somebody pressed Ctrl-C.
+
+    Returns
+    -------
+    StopReason
+    """
+    if status == cp_model.INFEASIBLE:
+        return StopReason.INFEASIBLE
+    if status == cp_model.OPTIMAL:
+        # Both are whole numbers as doubles; the gap limit gives this status with a larger gap.
+        proved = solver.objective_value - solver.best_objective_bound < 0.5
+        return StopReason.PROVED if proved else StopReason.GAP
+    if interrupted:
+        return StopReason.INTERRUPTED
+    units = limits.deterministic
+    # Where both limits are set, the one that is nearly used up ended the search. The share only
+    # decides the reported reason.
+    if units is not None and (limits.seconds is None or solver.deterministic_time >= 0.95 * units):
+        return StopReason.DETERMINISTIC
+    return StopReason.TIME
+
+
+def solve(
+    implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board | None = None
+) -> ExactAnswer:
+    """Minimise the problem's objective with CP-SAT.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+    question : Question
+        Bounds, known schedule and form of the model.
+    limits : SearchLimits
+    board : Board, optional
+        A board of this problem. Schedules that are surely valid are proposed, bounds are raised
+        where `upper` is None. A better incumbent ends the search at the bound, and restarts it
+        where it leads for long.
+
+    Returns
+    -------
+    ExactAnswer
+        Its schedule is None where the time did not suffice to build the model. Check the schedule
+        before it is used.
+
+    Raises
+    ------
+    MemoryInfeasible
+        A pool's capacity cannot be kept.
+    """
+    clock, lower = limits.start(), question.lower
+    known = None if question.known is None else index_ordered(implied, question.known)
+    if known is not None and question.upper is None and known.value == lower:
+        return ExactAnswer(known, lower, False, StopReason.PROVED, True, 0.0)
+    try:
+        model = CpsatModel.build(implied, replace(question, known=known), clock)
+    except OutOfTimeError:
+        return ExactAnswer(None, lower, False, StopReason.TIME, True, 0.0)
+    if model is None:
+        return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
+    is_valid = model.constraints.memory_is_exact or question.rounding == "up"
+    is_bound = question.upper is None and question.rounding == "down"
+    found = SharedIncumbent(model, board, proposes=is_valid, raises=is_bound)
+    return CpsatSearch(model, found, limits, clock).execute()

@@ -1,0 +1,225 @@
+"""Large neighbourhood search over windows of a schedule, solved by CP-SAT."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.model import index_ordered
+from ppsolve.solver.exact.params import WindowParams
+from ppsolve.solver.exact.question import NEIGHBOURHOODS, Question, SearchLimits
+from ppsolve.solver.exact.search import solve
+from ppsolve.solver.exact.subproblem import FixedOrderGraph, Subproblem, hold_full
+from ppsolve.solver.kernels.window_bound import Aim
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+SLANTS = (0, 1, -1)
+"""Borders of windows: at one moment, or moving from device to device with a micro-batch."""
+
+
+class _WindowQuestion(NamedTuple):
+    part: Subproblem
+    target: int  # makespan of its problem to reach
+    most: int  # value of the whole schedule then, at most
+    bound: int  # a lower bound on that makespan
+
+
+def _bound(part: Subproblem, enough: int) -> int:
+    return best_bound(lower_bounds(part.implied, enough=enough)).value
+
+
+@dataclass
+class Counts:
+    """Outcomes of windows of one pass or more."""
+
+    bounded: int = 0
+    refuted: int = 0
+    left_open: int = 0
+    better: int = 0
+
+
+@dataclass
+class WindowLNS:
+    """Large neighbourhood search: window by window of the sequence of starts, solved by CP-SAT.
+
+    Bounds refute most windows in a millisecond, CP-SAT many others: so they grow until they are
+    hard. Where a window can gain little, as some device is busy all the time, the paths from other
+    devices are shortened instead. Refuted windows are passed over until their order changes, or
+    nothing else gives anything.
+    """
+
+    implied: ImpliedOrder  # a problem without an `obstacle`
+    # A board of the problem with a schedule. The search goes on from better incumbents of others,
+    # and ends where the bound is met
+    board: Board
+    limits: SearchLimits  # limits of the whole search
+    params: WindowParams = WindowParams()  # sizes and budgets
+    spent: float = 0.0
+    is_interrupted: bool = False
+    is_exhausted: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        """Begin with small windows."""
+        self._clock: Clock = self.limits.start()
+        self._random = random.Random(self.limits.seed)
+        ops, params = self.implied.problem.num_ops, self.params
+        self._most = max(1, int(params.most_share * ops))
+        self._ops = min(self._most, max(params.first_ops, int(params.first_share * ops)))
+        self._units = params.units
+        self._places: list[tuple[int, int]] = []
+        self._refuted = np.zeros(ops, dtype=np.bool_)
+        self._asks_again = self._has_passed_over = False
+        self._taken = self.board.incumbent
+        assert self.board.schedule is not None
+        self._keep(self.board.schedule)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the bound is met, or a limit, or no window is open."""
+        units = self.limits.deterministic
+        used_up = units is not None and self.spent >= units
+        ended = self.is_exhausted or self.is_interrupted
+        met = self.best.value <= self.board.bound.value or self.board.is_good_enough
+        return met or used_up or ended or self._clock.is_over
+
+    def run(self, clock: Clock | None = None) -> Schedule:
+        """Search until it is over, or a clock is; a later call goes on from there."""
+        self._clock = clock or self._clock
+        while not self.is_over:
+            self._step()
+        return self.best
+
+    def _step(self) -> None:
+        if not self._places:
+            self._begin_pass()
+        first, slant = self._places.pop()
+        last = min(first + self._ops, self.implied.problem.num_ops)
+        if self._is_refuted(self._whole.sequence(slant)[max(first, 0) : last]):
+            self._has_passed_over = True
+        else:
+            self._try(max(first, 0), last, slant)
+        self._take_incumbent()
+        if not self._places:
+            self._end_pass()
+
+    def _begin_pass(self) -> None:
+        self._before, self._counted = self.best.value, replace(self.counts)
+        ops, step = self.implied.problem.num_ops, max(1, self._ops // self.params.overlap)
+        for slant in SLANTS if self._whole.slope else SLANTS[:1]:
+            shift = self._random.randrange(step)
+            self._places += [(first, slant) for first in range(-shift, ops - shift, step)]
+        self._random.shuffle(self._places)
+        self._has_passed_over = False
+
+    def _end_pass(self) -> None:
+        is_better = self.best.value < self._before
+        self._asks_again = not is_better and self._has_passed_over
+        if not (is_better or self._asks_again):
+            self._grow(self._counted)
+            self._refuted[:] = False
+
+    def _is_refuted(self, ops: IntArray) -> bool:
+        """Whether a window is passed over: CP-SAT refuted others with all ops of its middle."""
+        edge = len(ops) // 4
+        return not self._asks_again and bool(self._refuted[ops[edge : len(ops) - edge]].all())
+
+    def _try(self, first: int, last: int, slant: int) -> None:
+        self.spent += self.params.base_units
+        aim = self._aim()
+        if self._whole.refutes(first, last, slant, aim):
+            self.counts.bounded += 1
+            return
+        part = self._whole.part(first, last, slant)
+        asked, target, most, bound = self._question(part, aim)
+        if bound > target:
+            self.counts.bounded += 1
+            return
+        units = self.limits.deterministic
+        limits = replace(
+            self.limits,
+            clock=self._clock,
+            deterministic=self._units if units is None else min(self._units, units - self.spent),
+            workers=1,
+            gap=0.0,
+            seed=self._random.randrange(2**31),
+            dynamic_orders=True,
+            is_short=True,
+        )
+        answer = solve(asked.implied, Question(bound, upper=target), limits)
+        self.spent += answer.deterministic_time
+        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        if answer.infeasible:
+            self.counts.refuted += 1
+            self._refuted[part.ops] = True
+        elif answer.schedule is None or not self._accept(asked.put_back(answer.schedule), most):
+            self.counts.left_open += 1
+        else:
+            self.counts.better += 1
+            self._refuted[part.ops] = False
+
+    def _aim(self) -> Aim:
+        known = self._whole.schedule.value + self._whole.shift
+        gap = self.best.value - self.board.bound.value
+        # The search is exhausted once no longest window has a better schedule, however little.
+        if self._ops == self._most:
+            return Aim(known, 1, known, 1)
+        params = self.params
+        step = max(1, int(params.least_step * gap))
+        least = int(params.least_gain * gap) + 1
+        return Aim(known, least, known - int(params.held_gain * gap), step)
+
+    def _question(self, part: Subproblem, aim: Aim) -> _WindowQuestion:
+        # A better schedule, or shorter paths for one.
+        better, value = aim.known - 1, self.best.value
+        bound = _bound(part, aim.known - aim.least + 1)
+        if aim.known - bound >= aim.least:
+            return _WindowQuestion(part, better, value - 1, bound)
+        held = hold_full(part, aim.goal)
+        if held is None:
+            return _WindowQuestion(part, better, value - 1, _bound(part, aim.known))
+        target = held.value - aim.step
+        return _WindowQuestion(held.part, target, value, _bound(held.part, target + 1))
+
+    def _accept(self, found: Schedule, most: int) -> bool:
+        # Amounts of memory without a small scale are rounded in the model.
+        if found.value > most or check_schedule(found.problem, found):
+            return False
+        self._keep(found)
+        return True
+
+    def _take_incumbent(self) -> None:
+        other = self.board.incumbent
+        if other is not self._taken and other is not None:
+            self._taken = other
+            if other.schedule.value < self.best.value:
+                self._keep(other.schedule)
+                self._refuted[:] = False
+
+    def _keep(self, schedule: Schedule) -> None:
+        self._whole = FixedOrderGraph(self.implied, index_ordered(self.implied, schedule))
+        self.best = min(schedule, self._whole.schedule, key=lambda known: known.value)
+        value = self.board.value
+        if value is None or self.best.value < value:
+            self.board.propose(self.best, NEIGHBOURHOODS)
+            self._taken = self.board.incumbent
+
+    def _grow(self, before: Counts) -> None:
+        refuted = self.counts.refuted - before.refuted
+        left_open = self.counts.left_open - before.left_open
+        if self._ops < self._most and left_open <= refuted:
+            self._ops = min(self._most, int(self.params.growth * self._ops))
+        elif left_open:
+            self._units *= 2
+        else:
+            self.is_exhausted = True

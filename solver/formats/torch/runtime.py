@@ -1,0 +1,366 @@
+"""Schedules that PyTorch's pipeline runtime runs, and what recorded steps say of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.studies.trace.table import NANOSECONDS, Trace
+from ppsolve.solver.formats.program import (
+    FORMATS,
+    Format,
+    RuntimeProgram,
+    in_data_order,
+    read_program,
+)
+from ppsolve.solver.formats.torch_csv import torch_csv
+from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
+from ppsolve.solver.kinds.pipeline.programs.rules import simulated_entry
+from ppsolve.solver.studies.traces.clocks import recorded_span
+from ppsolve.solver.studies.traces.fits import fit
+from ppsolve.solver.studies.traces.replay import Recorded, median_instance, pipeline_of
+
+
+def feeding_order(result: Result | HeuristicEntry) -> tuple[int, ...]:
+    """Return the micro-batch of the instance that the runtime is fed as the k-th, for each k.
+
+    The runtime keeps losses in the order of the last stage's forwards and takes them by micro-
+    batch, so `build_schedule` numbers micro-batches in that order. Where they are unequal the
+    chunks of a batch must be arranged so; alike ones need not be.
+    """
+    return _program(result).microbatches
+
+
+def build_schedule(
+    result: Result | HeuristicEntry,
+    stages: Sequence[Any],
+    loss_fn: Callable[..., Any] | None = None,
+    *,
+    form: Format = FORMATS[0],
+    **options: Any,
+) -> Any:
+    """Return the schedule of a result as PyTorch's runtime runs it by ``step``.
+
+    Raises `InputError` where the version of torch is not one that was tested, the runtime cannot
+    run the schedule, or the stages are not those of the rank.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule: of `ppsolve.optimize`, or a heuristic's.
+    stages : sequence of torch.distributed.pipelining.PipelineStage
+        Stages of this process; its rank in their group runs the actions of that device.
+    loss_fn : callable, optional
+        Loss of an output and a target; needed for backwards.
+    form : str
+        ``compute_only``: the runtime places sends and receives; ``compute_comms``: ppsolve does.
+    **options
+        Further arguments of the runtime, such as ``scale_grads``.
+
+    Returns
+    -------
+    torch.distributed.pipelining.schedules._PipelineScheduleRuntime
+        The runtime, with the schedule and its sends and receives loaded.
+    """
+    require_tested_torch()
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    program = _program(result)
+    ranked = sorted(stages, key=lambda stage: int(stage.stage_index))
+    _check_stages(program, ranked)
+    runtime = _PipelineScheduleRuntime(ranked, program.num_microbatches, loss_fn=loss_fn, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "schedule.csv"
+        path.write_text(torch_csv(program, form), encoding="ascii")
+        runtime._load_csv(str(path), format=form)  # noqa: SLF001 - there is no other door
+    return runtime
+
+
+def _program(result: Result | HeuristicEntry) -> RuntimeProgram:
+    return in_data_order(read_program(result.model_dump(mode="json")), may_permute=True)
+
+
+def _check_stages(program: RuntimeProgram, stages: Sequence[Any]) -> None:
+    if not stages:
+        raise InputError("expected the stages of this rank, got none", field="stages")
+    ranks, total = int(stages[0].group_size), int(stages[0].num_stages)
+    for what, wanted, found in (
+        ("ranks", len(program.rows), ranks),
+        ("stages", program.num_stages, total),
+    ):
+        if wanted != found:
+            text = f"expected {wanted} {what}, as in the schedule, got {found}"
+            raise InputError(text, field="stages")
+    rank = int(stages[0].group_rank)
+    own = [stage for stage, place in enumerate(program.stage_to_rank) if place == rank]
+    given = [int(stage.stage_index) for stage in stages]
+    if own != given:
+        raise InputError(f"expected stages {own} on rank {rank}, got {given}", field="stages")
+
+
+def require_tested_torch() -> None:
+    """Refuse a PyTorch whose pipeline runtime was not tested.
+
+    Schedules are loaded by ``_PipelineScheduleRuntime._load_csv``, which is private and may change
+    its meaning with any release. Raises `InputError` where there is no torch, or another version.
+    """
+    tested = "2.13"  # run by the tests; other releases may read a schedule differently
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        text = f"expected torch {tested}.*, it is not installed: pip install 'ppsolve[torch]'"
+        raise InputError(text) from None
+    if not f"{found}.".startswith(f"{tested}."):
+        text = f"expected torch {tested}.*, the versions whose pipeline runtime was tested"
+        raise InputError(f"{text}, got {found}")
+
+
+def record_steps(
+    schedule: Any, folder: str | Path, *inputs: Any, steps: int = 3, **arguments: Any
+) -> Path:
+    """Run some steps of a schedule under ``torch.profiler``; every process calls this.
+
+    One step before them is not recorded: in the first the runtime finds out shapes. The processes
+    begin each step together. Several schedules are run in turn, so that a machine whose speed
+    drifts drifts for all of them; `steps_of` takes the steps of one out of the trace.
+
+    Parameters
+    ----------
+    schedule : torch.distributed.pipelining.schedules._PipelineScheduleRuntime or sequence of them
+        As `build_schedule` returns them; several have the same ops, each its own stages.
+    folder : str or Path
+        Where the file of this rank is written.
+    *inputs, **arguments
+        Arguments of each step: of the first stage its inputs, of the last one ``target``.
+    steps : int
+        Number of recorded steps of each schedule.
+
+    Returns
+    -------
+    Path
+        The file: ``rank<number>.json``.
+    """
+    import torch
+    from torch import distributed
+
+    schedules = [*schedule] if isinstance(schedule, Sequence) else [schedule]
+    group = schedules[0]._stages[0].group  # noqa: SLF001 - a schedule does not say its group
+    for one in schedules:
+        one.step(*inputs, **arguments)
+    with torch.profiler.profile() as profiler:
+        for one in schedules * steps:
+            distributed.barrier(group)
+            one.step(*inputs, **arguments)
+    path = Path(folder) / f"rank{distributed.get_rank()}.json"
+    profiler.export_chrome_trace(str(path))
+    return path
+
+
+def steps_of(trace: Trace, number: int, count: int) -> Trace:
+    """Return the steps of one of the schedules that `record_steps` ran in turn.
+
+    Raises `InputError` where there is no such step.
+
+    Parameters
+    ----------
+    trace : Trace
+        Recorded steps, as `read_trace` reads them.
+    number, count : int
+        Which schedule, from 0, of how many.
+
+    Returns
+    -------
+    Trace
+        Every step whose number leaves `number` when divided by `count`.
+    """
+    found = trace.where(trace.step % count == number)
+    if not len(found):
+        raise InputError(f"expected steps of schedule {number} of {count}, there is none")
+    return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A predicted time and the median of recorded ones, microseconds.
+
+    The name is ``step``, ``replay``, or kind and stage of ops, as ``F2``.
+    """
+
+    name: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Measured over predicted, less 1; 0 for ops that were predicted to take no time."""
+        return self.measured / self.predicted - 1 if self.predicted else 0.0
+
+
+def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance:
+    """Return an instance with the times that its ops had in recorded steps.
+
+    In a step an op takes longer than by itself: its data are cold, memory is taken and given back,
+    transfers go on at once and a profiler counts. Raises `InputError` where the steps are those of
+    another pipeline, or in another unit.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline, as `profile_stages` returns it.
+    trace : Trace
+        Recorded steps of it, as `read_trace` reads them.
+
+    Returns
+    -------
+    PipelineInstance
+        Times are medians of the steps, each with the time for which its device is held after the
+        op; the latency is that of the recorded transfers. All else is as given.
+    """
+    found = median_instance(trace, fit(trace), instance.name)
+    for field, wanted, got in (
+        ("time_unit", instance.time_unit, found.time_unit),
+        ("placement", list(instance.stage_to_device), list(found.stage_to_device)),
+        ("num_microbatches", instance.num_microbatches, found.num_microbatches),
+        ("times", [*instance.times.by_kind()], [*found.times.by_kind()]),
+    ):
+        if wanted != got:
+            text = f"expected {wanted}, as in the instance, the run has {got}"
+            raise InputError(text, field=field)
+    return instance.model_copy(update={"times": found.times, "p2p": found.p2p})
+
+
+def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> HeuristicEntry:
+    """Return the schedule that the orders of a result give with the times of another instance.
+
+    Raises `InputError` where there is no schedule that one rank per stage can run.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    instance : PipelineInstance
+        The same pipeline with other times.
+
+    Returns
+    -------
+    HeuristicEntry
+        Every op as early as its order allows; infeasible where that breaks a rule such as memory.
+    """
+    program = read_program(result.model_dump(mode="json"))
+    return simulated_entry(program.rows, instance, "timed-again")[0]
+
+
+def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) -> list[Compared]:
+    """Compare steps of a schedule with what the steps of another one, run in turn, predict.
+
+    The speed of a machine changes within seconds. So each step is held against the two steps of
+    the other schedule that were run just before and just after it.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    run : Trace
+        Recorded steps of that schedule.
+    beside : Trace
+        Recorded steps of the other one: the step before each of `run`, as `record_steps` makes
+        them of two schedules.
+
+    Returns
+    -------
+    list of Compared
+        A row per step of `run`, that of the least error first, so that the median step is in the
+        middle: the mean of both predictions (the one before, for the last step), microseconds.
+    """
+    steps = [number for number, _, _ in beside.parts()]
+    predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
+    rows = []
+    for number, _, part in run.parts():
+        around = [predicted[near] for near in (number - 1, number + 1) if near in predicted]
+        rows.append(Compared("step, by others", mean(around), recorded_span(part) / 1000))
+    return sorted(rows, key=lambda row: row.error)
+
+
+def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]:
+    """Return the makespans of a schedule with the durations of recorded steps of another.
+
+    Where ops jitter, a step is longer than their medians say: the latest of several ops decides
+    when another begins. So the orders of the result are timed with the durations of each step.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    trace : Trace
+        Recorded steps of the same pipeline, in any order of ops.
+
+    Returns
+    -------
+    list of float
+        A makespan per step, microseconds; transfers take the latency fitted to the whole trace.
+    """
+    p2p = median_instance(trace, fit(trace)).p2p
+    found = []
+    for _, _, part in trace.parts():
+        step = pipeline_of(part, "us")
+        timed = timed_again(result, step.model_copy(update={"p2p": p2p}))
+        assert timed.makespan is not None, timed.reason
+        found.append(float(timed.makespan))
+    return found
+
+
+def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]:
+    """Compare the schedule of a result with recorded steps in which it was run.
+
+    Raises `InputError` where there is no schedule, its unit is none of ns, us, ms and s, or the run
+    has other ops.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    trace : Trace
+        Recorded steps of one replica, as `read_trace` reads them.
+
+    Returns
+    -------
+    list of Compared
+        The step, from its first start to its last end; the replay: the recorded order with the
+        recorded durations of each step, transfers free; then ops by kind and stage: medians over
+        micro-batches and steps, with the time for which a device is held after such an op.
+    """
+    if result.schedule is None:
+        raise InputError("expected a result with a schedule, it has none", field="schedule")
+    time_unit = result.schedule.time_unit
+    if time_unit not in NANOSECONDS:
+        known = ", ".join(NANOSECONDS)
+        raise InputError(f'expected one of {known}, got "{time_unit}"', field="schedule.time_unit")
+    unit = NANOSECONDS[time_unit] / 1000
+    ops = [op for op in result.schedule.ops if op.kind in COMPUTE_KINDS]
+    told: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for op in ops:
+        told[str(op.kind), int(op.stage or 0)].append(float(op.end) - float(op.start))
+    found = {(one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times}
+    if told.keys() != found.keys():
+        missing = ", ".join(f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ found.keys()))
+        raise InputError(f"expected the ops of the schedule, {missing} are in one only")
+    steps = [part for _, _, part in trace.parts()]
+    taken = median(map(recorded_span, steps)) / 1000
+    step = float(max(op.end for op in ops)) - float(min(op.start for op in ops))
+    return [
+        Compared("step", step * unit, taken),
+        Compared("replay", median(Recorded.of(part).replayed for part in steps) / 1000, taken),
+        *(
+            Compared(f"{kind}{stage}", median(told[kind, stage]) * unit, time / 1000)
+            for (kind, stage), time in sorted(found.items())
+        ),
+    ]

@@ -1,8 +1,0 @@
-"""The kind ``graph``: its problem is all there is."""
-
-from __future__ import annotations
-
-from ppsolve.models.graph import GraphInstance, lower_graph
-from ppsolve.solver.kinds.kind import Kind
-
-GRAPH = Kind("graph", GraphInstance, lower_graph)

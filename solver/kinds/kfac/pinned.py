@@ -1,0 +1,357 @@
+"""Refresh cycles around a pinned pipeline: the pins, and bubbles filled greedily."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.kinds.kfac.cycle import (
+    LoweredCycle,
+    Place,
+    lower_iteration,
+    modules_by_stage,
+    places,
+)
+from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.models.kinds.kfac.labels import KIND_OF
+from ppsolve.models.kinds.kfac.pattern import RefreshPattern, windows_in
+from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.list_scheduling import TimeLine, longest_tail, ranked
+from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.structure.timing import Network
+
+PATTERNS: dict[str, Heuristic] = {
+    heuristic.name: heuristic for heuristic in (*PIPELINE.heuristics, *GENERIC)
+}
+"""Heuristics whose schedule of the pipeline can be pinned."""
+
+
+NO_END = 2**61
+"""End of the last hole: beyond all ticks, and sums of two still fit in int64."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a pattern that names no pipeline heuristic.
+
+    Raises
+    ------
+    InputError
+        Field ``pattern``; names the nearest heuristic.
+    """
+    if pattern not in PATTERNS:
+        known = [FREE_PIPELINE, *PATTERNS]
+        raise InputError(
+            f'unknown pipeline heuristic "{pattern[:60]}"' + did_you_mean(pattern[:60], known),
+            field="pattern",
+        )
+
+
+def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedIteration:
+    """Time one iteration of the pipeline as a heuristic does, and find its period.
+
+    Preconditions follow the last compute op of their device, stage by stage as gradients become
+    ready, and each stage's optimizer follows its preconditions. Alike micro-batches are numbered
+    in the order in which they run, which changes nothing but their names.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+    heuristic_name : str
+
+    Returns
+    -------
+    PinnedIteration
+        Starts of pipeline ops and preconditions, and the period, in ticks.
+
+    Raises
+    ------
+    InputError
+        Unknown heuristic, or its schedule is not feasible for the pipeline.
+    NotApplicableError
+        The heuristic does not apply to the pipeline.
+    """
+    assert instance.pipeline is not None
+    check_pattern(heuristic_name)
+    problem = lower_iteration(instance)
+    outcome = PIPELINE.run_heuristic(PATTERNS[heuristic_name], instance.pipeline, problem)
+    if outcome.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{heuristic_name}: {outcome.reason}")
+    if outcome.status is not HeuristicStatus.FEASIBLE or outcome.schedule is None:
+        raise InputError(
+            f"{heuristic_name} gives no valid schedule of the pipeline: {outcome.reason}",
+            field="pattern",
+        )
+    return PinnedIteration(instance, outcome.schedule.normalised())
+
+
+class PinnedIteration:
+    """One iteration of a pinned pipeline, in ticks from the start of its first op."""
+
+    def __init__(self, instance: KfacInstance, schedule: Schedule) -> None:
+        assert instance.pipeline is not None
+        self.problem = schedule.problem
+        self.start = schedule.start.copy()
+        for family in self.problem.families:
+            self.start[family] = np.sort(self.start[family], axis=0)
+        self._end = self.start + self.problem.duration
+        self._compute = self.problem.by_place(*COMPUTE_KINDS)
+        self._optimizers = self.problem.by_place(OPTIMIZER_KIND)
+        reductions = self.problem.by_place(ALLREDUCE_KIND)
+        self._reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        self._modules = modules_by_stage(instance)
+        # Starts of the preconditions of each stage's modules on each device that holds it, and when
+        # the stage has finished the iteration there.
+        self.preconditions: dict[Place, IntArray] = {}
+        self.complete: dict[Place, int] = {}
+        stages_at: dict[int, list[int]] = defaultdict(list)
+        for stage, device in places(instance.pipeline):
+            stages_at[device].append(stage)
+        devices = range(instance.pipeline.num_devices)
+        busy_until = [self._finish(device, stages_at[device]) for device in devices]
+        # The least distance at which iterations can follow each other.
+        self.period = max(1, *self._resource_spans(busy_until), *self._stage_spans())
+
+    def _finish(self, device: int, stages: list[int]) -> int:
+        cursor = max(int(self._end[self._compute[stage, device]].max()) for stage in stages)
+        ready = {stage: self._gradient_ready(stage, device) for stage in stages}
+        for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
+            began = max(cursor, ready[stage])
+            last = self._finish_stage(stage, device, began)
+            self.complete[stage, device] = ready[stage] if last is None else last
+            cursor = last if last is not None and last > began else cursor
+        return cursor
+
+    def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
+        lengths = [
+            self.problem.scale.ticks(Fraction(module.precondition))
+            for module in self._modules[stage]
+        ]
+        ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
+        self.preconditions[stage, device] = ends[:-1]
+        optimizer = self._optimizers.get((stage, device), np.zeros(0, dtype=np.int64))
+        self.start[optimizer] = ends[-1]
+        self._end[optimizer] = ends[-1] + self.problem.duration[optimizer]
+        if not lengths and not len(optimizer):
+            return None
+        return int(max(ends[-1], self._end[optimizer].max(initial=0)))
+
+    def _gradient_ready(self, stage: int, device: int) -> int:
+        ops = self._reduction_of.get(stage, self._compute[stage, device])
+        return int(self._end[ops].max())
+
+    def _resource_spans(self, busy_until: list[int]) -> list[int]:
+        last = dict(zip(self.problem.span_resources.tolist(), busy_until, strict=True))
+        spans = []
+        for resource, ops in enumerate(self.problem.ops_by_resource):
+            busy = ops[self.problem.duration[ops] > 0]
+            if len(busy):
+                end = max(int(self._end[busy].max()), last.get(resource, 0))
+                spans.append(end - int(self.start[busy].min()))
+        return spans
+
+    def _stage_spans(self) -> list[int]:
+        return [
+            complete - int(self.start[self._compute[place]].min())
+            for place, complete in self.complete.items()
+        ]
+
+
+def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = False) -> Problem:
+    """Pin the pipeline of a refresh cycle to a heuristic's schedule, repeated every period.
+
+    With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in
+    a hole only if t + (1 + margin) d is before the start of the next pinned op; there is no limit
+    after the last one.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+    heuristic_name : str
+    exact : bool
+        As for `lower_cycle`.
+
+    Returns
+    -------
+    Problem
+        The ops and rules of `lower_cycle`, and the pins.
+
+    Raises
+    ------
+    InputError, NotApplicableError
+        As from `pinned_iteration`.
+    """
+    cycle = LoweredCycle(instance, exact=exact)
+    iteration = pinned_iteration(instance, heuristic_name)
+    pinned = replace(cycle.problem, pinned=_pins(cycle, iteration))
+    if instance.margin_ratio == 0:
+        return pinned
+    return replace(
+        pinned, windows=_windows(pinned, iteration.period, Fraction(instance.margin_ratio))
+    )
+
+
+def _pins(cycle: LoweredCycle, iteration: PinnedIteration) -> IntArray:
+    pins = np.full(cycle.problem.num_ops, FREE, dtype=np.int64)
+    shift = np.arange(len(cycle.op_of))[:, None] * iteration.period
+    pins[cycle.op_of] = iteration.start + shift
+    for place, ops in cycle.preconditions.items():
+        pins[ops] = iteration.preconditions[place] + shift
+    for place, steps in cycle.steps.items():
+        pins[steps] = iteration.complete[place] + shift[:-1, 0]
+    return pins
+
+
+def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntArray]:
+    # Syncs have none: they run on comm streams.
+    rule = RefreshPattern(problem.name, problem.scale, period, margin, ())
+    kinds = [KIND_OF[kind, factor] for kind in ("cov", "inv") for factor in "AB"]
+    free = problem.kind_mask(*kinds)
+    windows: dict[int, IntArray] = {}
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        busy = ops[~free[ops] & (problem.duration[ops] > 0)]
+        busy = busy[np.argsort(problem.pinned[busy])]
+        begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
+        holes = list(zip(begins, problem.pinned[busy].tolist(), strict=False))
+        of_length: dict[int, IntArray] = {}
+        for op in ops[free[ops]].tolist():
+            length = int(problem.duration[op])
+            if length not in of_length:
+                starts = [*windows_in(holes, rule.room_for(length)), (begins[-1], NO_END)]
+                of_length[length] = np.array(starts, dtype=np.int64)
+            windows[op] = of_length[length]
+    return windows
+
+
+def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+    """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+    problem : Problem
+    pattern : str
+
+    Returns
+    -------
+    Schedule
+        The best over the priority rules; the first rule's where all break a rule such as memory.
+
+    Raises
+    ------
+    NotApplicableError
+        The heuristic does not apply to the pipeline, or gives no valid schedule of it, or the
+        instance pins another one.
+    """
+    if instance.pattern not in {FREE_PIPELINE, pattern}:
+        raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
+    try:
+        pinned = pinned_cycle(instance, pattern)
+    except InputError as error:
+        raise NotApplicableError(error.message) from None
+    if instance.pattern == FREE_PIPELINE:
+        # The margin of holes says nothing about a pipeline that is free to move.
+        pinned = replace(pinned, windows={})
+    return Schedule(problem, fill_bubbles(pinned).start)
+
+
+def fill_bubbles(pinned: Problem) -> Schedule:
+    """Place ops without a pin into the bubbles between pinned ops; the best of several rules.
+
+    Of the ops whose predecessors are placed, the one of the lowest rank comes next, at the earliest
+    moment that fits. Neither memory nor pinned successors are looked at: where the checker accepts
+    no schedule, that of the first rule is returned.
+    """
+    schedules = [_BubbleFilling(pinned, rule(pinned)).run() for rule in _RULES]
+    valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
+    return min(valid or schedules[:1], key=lambda schedule: schedule.value)
+
+
+def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
+    def rule(problem: Problem) -> IntArray:
+        place = {kind: position for position, kind in enumerate(kinds)}
+        order = np.array([place.get(kind, -1) for kind in problem.kinds], dtype=np.int64)
+        return ranked(order[problem.kind])
+
+    return rule
+
+
+# Longest path first is list scheduling's usual rule; PipeFisher takes all curvature, then all syncs
+# and inversions; factor by factor, the first inverses are ready soonest.
+_RULES = (
+    longest_tail,
+    _by_kind("CA", "CB", "SA", "SB", "IA", "IB"),
+    _by_kind("CA", "SA", "IA", "CB", "SB", "IB"),
+    _by_kind("CB", "SB", "IB", "CA", "SA", "IA"),
+)
+
+
+class _BubbleFilling:
+    def __init__(self, pinned: Problem, rank: IntArray) -> None:
+        self.problem = pinned
+        self.rank: list[int] = rank.tolist()
+        self.network = Network(pinned)
+        self.resources = self.network.occupied()
+        self.ready = list(self.network.earliest)
+        self.missing = list(self.network.num_predecessors)
+        self.start: list[int] = pinned.pinned.tolist()
+        self.gaps = [TimeLine(len(ops)) for ops in pinned.ops_by_resource]
+        self.heap: list[tuple[int, int]] = []
+
+    def run(self) -> Schedule:
+        fixed = np.flatnonzero(self.problem.pinned != FREE)
+        for op in fixed[np.argsort(self.problem.pinned[fixed], kind="stable")].tolist():
+            self._take(op)
+        self.heap = [(self.rank[op], op) for op, count in enumerate(self.missing) if not count]
+        self.heap = [(rank, op) for rank, op in self.heap if self.start[op] == FREE]
+        for op in fixed.tolist():
+            self._release_successors(op)
+        heapq.heapify(self.heap)
+        while self.heap:
+            op = heapq.heappop(self.heap)[1]
+            self.start[op] = self._earliest(op)
+            self._take(op)
+            self._release_successors(op)
+        return Schedule(self.problem, np.array(self.start, dtype=np.int64))
+
+    def _take(self, op: int) -> None:
+        for resource in self.resources[op]:
+            self.gaps[resource].take(self.start[op], self.network.duration[op])
+
+    def _release_successors(self, op: int) -> None:
+        network = self.network
+        end = self.start[op] + network.duration[op]
+        for position in range(network.pointer[op], network.pointer[op + 1]):
+            waiter = network.successor[position]
+            self.ready[waiter] = max(self.ready[waiter], end + network.lag[position])
+            self.missing[waiter] -= 1
+            if not self.missing[waiter] and self.start[waiter] == FREE:
+                heapq.heappush(self.heap, (self.rank[waiter], waiter))
+
+    def _earliest(self, op: int) -> int:
+        time, length, moved = self.ready[op], self.network.duration[op], True
+        allowed = self.problem.windows.get(op)
+        while moved:
+            moment = time
+            if allowed is not None:
+                place = int(np.searchsorted(allowed[:, 1], time))
+                if place < len(allowed):
+                    moment = max(time, int(allowed[place, 0]))
+            for resource in self.resources[op]:
+                moment = self.gaps[resource].first(moment, length)
+            moved, time = moment > time, moment
+        return time

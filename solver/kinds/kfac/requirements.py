@@ -1,0 +1,248 @@
+"""Requirements of K-FAC work: its data, curvature and syncs, and the devices that it couples."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import reduce
+from math import ceil
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.kfac import unrolling
+from ppsolve.models.kinds.kfac.pattern import (
+    DevicePattern,
+    Member,
+    RefreshPattern,
+    Rendezvous,
+    common_starts,
+    rendezvous_length,
+    windows_in,
+)
+
+MOST_ITERATIONS = 10_000
+"""Most iterations of one refresh that are searched: the same as of `refresh_interval`."""
+
+
+def predecessors(device: DevicePattern) -> list[tuple[int, ...]]:
+    """Return, for each work entry of the device, the entries that must end before it.
+
+    A sync waits for every curvature of its factor and module (both pipes), an inversion for the
+    curvature of its own pipe and for every sync of its factor and module.
+    """
+    of_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for index, work in enumerate(device.work):
+        of_module[work.label.kind, work.label.factor, work.label.module].append(index)
+    found = []
+    for work in device.work:
+        label = work.label
+        curvature = of_module["cov", label.factor, label.module]
+        if label.kind == "sync":
+            found.append(tuple(curvature))
+        elif label.kind == "inv":
+            own = [index for index in curvature if device.work[index].label.pipe == label.pipe]
+            found.append((*own, *of_module["sync", label.factor, label.module]))
+        else:
+            found.append(())
+    return found
+
+
+def data_ends(device: DevicePattern) -> list[tuple[int, ...]]:
+    """Return, for each work entry, the ticks at which the data of its parts is ready.
+
+    Empty for work that is not curvature.
+    """
+    known: dict[tuple[str, int], tuple[int, ...]] = {}
+    found: list[tuple[int, ...]] = []
+    for work in device.work:
+        label = work.label
+        if label.kind != "cov":
+            found.append(())
+            continue
+        if (label.factor, label.pipe) not in known:
+            ends = tuple(op.end for op in device.data_of(label))
+            known[label.factor, label.pipe] = ends
+        found.append(known[label.factor, label.pipe])
+    return found
+
+
+def coupled_devices(pattern: RefreshPattern, rendezvous: Rendezvous) -> list[list[int]]:
+    """Group the devices that are linked by rendezvous.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    rendezvous : mapping
+
+    Returns
+    -------
+    list of list of int
+        Groups, and the devices of each, ascending.
+    """
+    group_of = {device.device: {device.device} for device in pattern.devices}
+    for members in rendezvous.values():
+        linked = set().union(*(group_of[device] for device, _ in members))
+        for device in linked:
+            group_of[device] = linked
+    return [list(group) for group in sorted({tuple(sorted(g)) for g in group_of.values()})]
+
+
+def iterations_until_steady(pattern: RefreshPattern) -> int:
+    """Return the iterations after which all data is ready and holes repeat (but for the last).
+
+    Raises
+    ------
+    InputError
+        An op of the pipeline is further than `MOST_ITERATIONS` periods from the first iteration.
+    """
+    steady = 1
+    for device in pattern.devices:
+        for op in device.ops:
+            away = ceil(Fraction(max(op.end, -op.start), pattern.period))
+            if away > MOST_ITERATIONS:
+                raise InputError(
+                    f"expected ops within {MOST_ITERATIONS} pipeline times of node 0's first "
+                    f"forward, got one {away} away on device {device.device}",
+                    field=op.label,
+                )
+            steady = max(steady, away + 1)
+    return steady
+
+
+def refuse_missing_data(pattern: RefreshPattern) -> None:
+    """Refuse a curvature part without an op that makes its data.
+
+    Raises
+    ------
+    InputError
+        Names the curvature's label and its device.
+    """
+    for device in pattern.devices:
+        counts = Counter((op.kind, op.pipe) for op in device.ops)
+        for work in device.work:
+            label = work.label
+            have = counts[label.data_kind, label.pipe]
+            if label.kind == "cov" and have < work.parts:
+                raise InputError(
+                    f"expected a {label.data_kind} of the same pipe for each of the {work.parts} "
+                    f"curvature parts, got {have} on device {device.device}",
+                    field=label.text,
+                )
+
+
+def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
+    """Refuse work with an op that fits in no hole of any iteration, even alone.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    rendezvous : mapping
+
+    Raises
+    ------
+    InputError
+        Names the op's label, its length and its devices.
+    """
+    hardest: dict[tuple[int, ...], tuple[int, Member]] = {}
+    for members in rendezvous.values():
+        device, index = members[0]
+        kind = pattern.devices[device].work[index].label.kind
+        if kind != "sync" or pattern.syncs_in_holes:
+            devices = tuple(device for device, _ in members)
+            candidate = rendezvous_length(pattern, members), members[0]
+            hardest[devices] = max(hardest.get(devices, candidate), candidate)
+    # Holes that do not repeat at either end, and one iteration of those that do.
+    enough = 2 * iterations_until_steady(pattern) + 1
+    for devices, (length, (device, index)) in hardest.items():
+        room = pattern.room_for(length)
+        windows = [windows_in(pattern.holes(each, enough), room) for each in devices]
+        if not reduce(common_starts, windows):
+            where = " and ".join(f"device {each}" for each in devices)
+            raise InputError(
+                f"an op of {pattern.scale.time(length)} {pattern.scale.unit} fits no hole of "
+                f"{where}, even alone (margin {float(pattern.margin):g}); "
+                "expected shorter ops, a smaller margin, or larger bubbles",
+                field=pattern.devices[device].work[index].label.text,
+            )
+
+
+def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
+    """Return the iterations beyond which more never help.
+
+    An iteration in which no work is done, among those with repeating holes, can be cut out, and all
+    later work be done one iteration earlier. So no more than one per part is needed there.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    devices : sequence of int
+
+    Returns
+    -------
+    int
+        Iterations, at most `MOST_ITERATIONS`.
+    """
+    items = sum(work.parts for device in devices for work in pattern.devices[device].work)
+    return min(2 * iterations_until_steady(pattern) + items + 1, MOST_ITERATIONS)
+
+
+def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
+    """Return the largest number of iterations that can be lowered.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    devices : sequence of int
+
+    Returns
+    -------
+    int
+        Iterations with at most `unrolling.MAX_UNROLLED` ops in all; 1 where even one has more.
+    """
+    pinned = sum(len(pattern.devices[device].ops) for device in devices)
+    parts = sum(work.parts for device in devices for work in pattern.devices[device].work)
+    return max(1, (unrolling.MAX_UNROLLED - parts) // max(pinned, 1))
+
+
+def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -> InputError:
+    """Return the error that a refresh needs more iterations than can be lowered.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    devices : sequence of int
+    iterations : int
+        The largest number of iterations that was tried.
+
+    Returns
+    -------
+    InputError
+    """
+    pinned = sum(len(pattern.devices[device].ops) for device in devices)
+    return InputError(
+        f"needs more than {iterations} iterations of {pinned} ops; expected at most "
+        f"{unrolling.MAX_UNROLLED} ops in all iterations",
+        field="iterations",
+    )
+
+
+def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
+    """Return True if all pipeline ops of the devices lie within one period.
+
+    All iterations have the same holes then, and more of them never make a refresh harder.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    devices : sequence of int
+
+    Returns
+    -------
+    bool
+        False where clocks run ahead or a device takes longer than the period.
+    """
+    return all(
+        op.start >= 0 and op.end <= pattern.period
+        for device in devices
+        for op in pattern.devices[device].ops
+    )

@@ -1,0 +1,178 @@
+"""The kind ``overlap``: a schedule counts as the program order that it runs as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, lower_overlap
+from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
+from ppsolve.solver.board import Incumbent, admit_checked
+from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.own import op_numbers
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.overlap.heuristics import (
+    OVERLAP_HEURISTICS,
+    plan_of_order,
+    plan_of_schedule,
+)
+from ppsolve.solver.kinds.overlap.realise import realised, run_order
+from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, whole
+from ppsolve.solver.run.steps import (
+    BOUNDS,
+    EXACT_SLACK,
+    GREEDY,
+    QUICK,
+    SEARCHES,
+    VERIFIED,
+    WHOLE,
+    has_time_to_search,
+)
+
+
+@dataclass(frozen=True)
+class OverlapKind(Kind[OverlapInstance]):
+    """Programs of kernels and collectives."""
+
+    orders_are: ClassVar[str | None] = "program order"
+
+    def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
+        """Return the task of solving a program."""
+        return ProgramTask(self, instance, self.lower(instance, exact=exact))
+
+    def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
+        """Turn a schedule into a program order and the schedule that it runs as."""
+        return plan_of_schedule(instance, schedule)
+
+    def follow(
+        self, instance: OverlapInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+    ) -> Proposal:
+        """Run a program order, or time an order of ops per stream."""
+        ops = op_numbers(problem, orders)
+        if len(ops) != 1 or sorted(ops[0].tolist()) != list(range(len(instance.nodes))):
+            return super().follow(instance, problem, orders)
+        return plan_of_order(instance, problem, ops[0].tolist())
+
+    def entry_of(
+        self,
+        instance: OverlapInstance,
+        problem: Problem,
+        outcome: HeuristicOutcome,
+        best: int | None = None,
+        *,
+        with_schedule: bool = False,
+    ) -> HeuristicEntry:
+        """Return the entry of a heuristic with the figures of its program order."""
+        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        found: dict[str, Any] = dict(entry)
+        if outcome.order is not None:
+            found |= ProgramReport(instance, problem, outcome.order).figures()
+        return OverlapEntry.model_validate(found)
+
+    def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
+        """Return the names of the nodes in program order, None where there is no order."""
+        return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
+
+    def refuted(
+        self, instance: OverlapInstance, problem: Problem, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claims of a document about its program order that do not hold."""
+        return check_order(instance, problem, data, schedule)
+
+
+def wants_least_bytes(turn: Turn) -> bool:
+    """Apply where the peak of live bytes is to be lowered at the best makespan."""
+    is_asked = turn.task.instance.objective == "makespan_then_bytes"
+    return is_asked and turn.board.incumbent is not None and has_time_to_search(turn)
+
+
+def lower_bytes(turn: Turn) -> None:
+    """Lower the peak of live bytes at the best makespan."""
+    from ppsolve.solver.kinds.overlap.least_bytes import least_bytes
+
+    task, best = turn.task, turn.board.incumbent
+    if best is None or best.order is None:
+        return
+    least = least_bytes(task.instance, best.order, best.schedule.makespan, turn.limits())
+    task.least_bytes = float(least.lower)
+    # Nobody improves the makespan any more: an order of the same makespan takes the place.
+    run = run_order(task.instance, task.lowered, least.order)[0]
+    turn.board.propose(run, BYTES, order=least.order, ties=True)
+
+
+BYTES = "live bytes"
+LEAST_BYTES = Step(BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True)
+
+
+class ProgramTask(ScheduleTask):
+    """A program that is being solved: only schedules that a program order runs as count."""
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = (
+        BOUNDS,
+        GREEDY,
+        QUICK,
+        SEARCHES,
+        WHOLE,
+        VERIFIED,
+        LEAST_BYTES,
+    )
+    orders_are_all: ClassVar[bool] = False
+    schedules_of: ClassVar[str] = "programs of kernels and collectives"
+    least_bytes: float | None = None
+
+    @property
+    def lowered(self) -> LoweredOverlap:
+        """The program and its problem."""
+        return LoweredOverlap.of(self.instance, self.problem)
+
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Return the program order of a schedule, None where there is none or it is not better."""
+        if order is None:
+            found = realised(self.instance, self.lowered, schedule)
+            if found is None:
+                return None
+            order, schedule = found
+        return admit_checked(schedule, by, best, order)
+
+    def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
+        """Look for a program order of CP-SAT's schedule where it has none as it is."""
+        from ppsolve.solver.kinds.overlap.least_bytes import idle_free_schedule
+
+        found, value = answer.schedule, self.board.value
+        if found is None or (value is not None and value <= found.value):
+            return answer.stop_reason
+        if realised(self.instance, self.lowered, found) is None:
+            early = idle_free_schedule(found, limits)
+            if early is None or realised(self.instance, self.lowered, early) is None:
+                return StopReason.NO_PROGRAM
+            self.board.propose(early, EXACT)
+        return answer.stop_reason
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best program order has."""
+        found, best = super().figures(), self.board.incumbent
+        if best is not None and best.order is not None:
+            program = ProgramReport(self.instance, self.problem, best.order)
+            found |= program.figures() | program.curves()
+        return found | {"least_peak_bytes": self.least_bytes}
+
+
+OVERLAP = OverlapKind(
+    "overlap",
+    OverlapInstance,
+    lower_overlap,
+    OVERLAP_HEURISTICS,
+    OverlapResult,
+    OverlapEntry,
+)

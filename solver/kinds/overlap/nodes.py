@@ -1,0 +1,125 @@
+"""A program of kernels and collectives as a graph: nodes by place, with users and integer times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+
+
+@dataclass(frozen=True)
+class OverlapProgram:
+    """The nodes 0..n-1 of an instance in program order."""
+
+    kind: list[NodeKind]
+    duration: Sequence[int]  # in one unit that makes all of them whole
+    deps: list[list[int]]  # direct ones
+    users: list[list[int]]
+    comms: list[int]  # the collectives
+    rank: list[int]  # place of each node in the order that breaks ties
+
+    @classmethod
+    def of(
+        cls,
+        instance: OverlapInstance,
+        durations: Sequence[int] | None = None,
+        *,
+        by_name: bool = False,
+        chained: bool = True,
+    ) -> Self:
+        """Build the program of an instance.
+
+        Parameters
+        ----------
+        instance, durations
+            The instance and the length of each node; by default exact, in a unit that makes them
+            whole.
+        by_name : bool
+            Break ties by the string order of names, else by program order.
+        chained : bool
+            Let each collective depend on the previous one of its group.
+
+        Returns
+        -------
+        OverlapProgram
+            Nodes by their place in the program.
+        """
+        deps = [list(direct) for direct in instance.deps]
+        for comm, previous in instance.previous_in_group.items() if chained else ():
+            if previous not in deps[comm]:
+                deps[comm].append(previous)
+        names = [node.name for node in instance.nodes]
+        places = range(len(names))
+        by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
+        if durations is None:
+            durations = as_integers([node.duration for node in instance.nodes])[0]
+        return cls(
+            kind=[node.kind for node in instance.nodes],
+            duration=durations,
+            deps=deps,
+            users=users_of(deps),
+            comms=instance.of_kind(NodeKind.COMM),
+            rank=np.argsort(by_rank).tolist(),
+        )
+
+    def permuted(self, order: list[int]) -> Self:
+        """Return the same program with its nodes renumbered as they come in `order`."""
+        place: list[int] = np.argsort(order).tolist()
+        return type(self)(
+            kind=[self.kind[node] for node in order],
+            duration=[self.duration[node] for node in order],
+            deps=[[place[dep] for dep in self.deps[node]] for node in order],
+            users=[sorted(place[user] for user in self.users[node]) for node in order],
+            comms=sorted(place[comm] for comm in self.comms),
+            rank=[self.rank[node] for node in order],
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.kind)
+
+    def first_collective(self) -> list[int]:
+        """Return the number of the first collective that each node is or leads to.
+
+        Numbers count collectives in program order; a node that leads to none has the number of all
+        collectives.
+        """
+        found = [len(self.comms)] * self.size
+        for number, comm in enumerate(self.comms):
+            found[comm] = number
+        for node in range(self.size - 1, -1, -1):
+            for dep in self.deps[node]:
+                found[dep] = min(found[dep], found[node])
+        return found
+
+    def longest_path(self, length: Sequence[int]) -> list[int]:
+        """Return the longest path from each node on, its own length included."""
+        tail = list(length)
+        for node in range(self.size - 1, -1, -1):
+            tail[node] += max((tail[user] for user in self.users[node]), default=0)
+        return tail
+
+
+def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
+    """Return for every node, in program order, the nodes that have it among their `deps`."""
+    listed = list(deps)
+    users: list[list[int]] = [[] for _ in listed]
+    for node, own in enumerate(listed):
+        for dep in own:
+            users[dep].append(node)
+    return users
+
+
+def as_integers(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
+    """Scale exact amounts to integers; return them and their common factor."""
+    exact = [Fraction(amount) for amount in amounts]
+    factor = math.lcm(*(amount.denominator for amount in exact))
+    return [int(amount * factor) for amount in exact], factor

@@ -1,0 +1,198 @@
+"""Times of a program order on its streams, and the bytes that it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Times of a program order, in ticks; arrays are indexed by place in the program."""
+
+    start: IntArray  # int64[n]; a wait runs while it holds the compute stream
+    end: IntArray
+    makespan: int
+    exposed_wait: int  # sum of the lengths of all waits
+    in_flight: dict[str, int]  # most collectives of each group between their place and their wait's
+
+
+class LiveBytes(NamedTuple):
+    """Bytes held over time: `amounts[i]` from `times[i]` to the next time; `peak` is the most."""
+
+    times: list[int]
+    amounts: list[Fraction]
+    peak: Fraction
+
+
+def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]) -> Replay:
+    """Time a program order on a compute stream and one comm stream per group.
+
+    Compute nodes and waits run in order on the compute stream, after their dependencies. A
+    collective is launched at its place: it starts after all compute launched before it,
+    its dependencies, and the previous collective of its group in the order. A wait holds the
+    compute stream until all that it depends on has ended.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The graph.
+    order : sequence of int
+        Places in the program, each once, dependencies first.
+    durations : sequence of int
+        Length of each node in ticks, by place in the program.
+
+    Returns
+    -------
+    Replay
+        Times in ticks by place in the program, and the collectives in flight.
+    """
+    start, end = _times(instance, order, durations)
+    waits = instance.of_kind(NodeKind.WAIT)
+    return Replay(
+        start=np.array(start, dtype=np.int64),
+        end=np.array(end, dtype=np.int64),
+        makespan=max(end, default=0),
+        exposed_wait=sum(end[wait] - start[wait] for wait in waits),
+        in_flight=_in_flight(instance, order),
+    )
+
+
+def _times(
+    instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    deps, nodes = instance.deps, instance.nodes
+    start, end = [0] * len(nodes), [0] * len(nodes)
+    clock = 0
+    free: dict[str, int] = {}
+    for node in order:
+        ready = max((end[dep] for dep in deps[node]), default=0)
+        kind = nodes[node].kind
+        if kind is NodeKind.COMM:
+            group = instance.group_of(node)
+            start[node] = max(clock, ready, free.get(group, 0))
+            end[node] = free[group] = start[node] + durations[node]
+        elif kind is NodeKind.WAIT:
+            start[node] = clock
+            end[node] = clock = max(clock, ready)
+        else:
+            start[node] = max(clock, ready)
+            end[node] = clock = start[node] + durations[node]
+    return start, end
+
+
+def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int]:
+    most = dict.fromkeys(instance.groups, 0)
+    now: Counter[str] = Counter()
+    for node in order:
+        kind = instance.nodes[node].kind
+        if kind is NodeKind.COMM:
+            group = instance.group_of(node)
+            now[group] += 1
+            most[group] = max(most[group], now[group])
+        elif kind is NodeKind.WAIT:
+            now[instance.group_of(instance.collective_of[node])] -= 1
+    return most
+
+
+def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
+    """Return True if an order holds every node once, after its dependencies.
+
+    Frozen collectives of a group must also keep their program order.
+
+    Parameters
+    ----------
+    instance, order
+        As in `replay`; `order` may hold anything.
+
+    Returns
+    -------
+    bool
+        False for a missing, repeated or too early node.
+    """
+    return (
+        sorted(order) == list(range(len(instance.nodes)))
+        and broken_dependency(instance, order) is None
+        and (
+            instance.collective_order == "free"
+            or instance.previous_along(order) == instance.previous_in_group
+        )
+    )
+
+
+def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
+    """Return the first node of an order that comes before one of its dependencies.
+
+    Parameters
+    ----------
+    instance, order
+        As in `replay`, but dependencies may come late.
+
+    Returns
+    -------
+    (int, int) or None
+        The node and that dependency; None if the order is valid.
+    """
+    place: list[int] = np.argsort(order).tolist()
+    late = (
+        (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
+    )
+    return next(late, None)
+
+
+def last_uses(instance: OverlapInstance) -> list[list[int]]:
+    """Return for every node the nodes whose ends its output must outlive: its users and itself.
+
+    Users of a wait count as its collective's; a wait has no output.
+    """
+    users = users_of(instance.deps)
+    return [
+        []
+        if node.kind is NodeKind.WAIT
+        else [place, *users[place], *users[instance.wait_of[place]]]
+        if node.kind is NodeKind.COMM
+        else [place, *users[place]]
+        for place, node in enumerate(instance.nodes)
+    ]
+
+
+def live_bytes(
+    instance: OverlapInstance, start: Sequence[int] | IntArray, end: Sequence[int] | IntArray
+) -> LiveBytes:
+    """Return the bytes of all outputs that are held, over time.
+
+    An output is held from the start of its producer to the end of its last use, or of its producer
+    where nobody uses it. Bytes released at a moment are free for outputs that begin then.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The graph.
+    start, end : sequence of int [n]
+        Times of each node in ticks, by place in the program.
+
+    Returns
+    -------
+    LiveBytes
+        Times at which the amount changes, exact amounts from there on, and the peak.
+    """
+    amounts, factor = as_integers(node.bytes for node in instance.nodes)
+    begin, finish = [int(time) for time in start], [int(time) for time in end]
+    change: Counter[int] = Counter()
+    for node, uses in enumerate(last_uses(instance)):
+        if amounts[node]:
+            change[begin[node]] += amounts[node]
+            change[max(finish[use] for use in uses)] -= amounts[node]
+    times = sorted(time for time, step in change.items() if step)
+    held = np.cumsum(np.array([change[time] for time in times], dtype=object)).tolist()
+    curve = [Fraction(amount, factor) for amount in held]
+    return LiveBytes(times, curve, max(curve, default=Fraction(0)))

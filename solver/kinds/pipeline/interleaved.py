@@ -1,0 +1,142 @@
+"""Orders for looped placements: interleaved 1F1B, looped BFS, interleaved zero bubble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.solver.kinds.pipeline.actions import FULL, Order
+from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+
+
+def _torch_group_size(num_devices: int, num_microbatches: int) -> int:
+    # The micro-batches that PyTorch runs through a chunk before the next one.
+    rounds = max(1, num_microbatches // num_devices)
+    if num_microbatches % rounds:
+        raise NotApplicableError(
+            f"needs micro-batches divisible by the {rounds} rounds of PyTorch's rule "
+            f"(micro-batches // devices), or a group size; got {num_microbatches}"
+        )
+    return num_microbatches // rounds
+
+
+def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: int) -> IntArray:
+    numbers = np.asarray(chunks, dtype=np.int64)
+    sizes = [
+        min(group_size, num_microbatches - first)
+        for first in range(0, num_microbatches, group_size)
+    ]
+    return np.concatenate([np.repeat(numbers, size) for size in sizes])
+
+
+def _merged(device: int, num_devices: int, *streams: tuple[str, IntArray, int]) -> Order:
+    # Streams have a kind, the chunks of its ops and the turn of the first; each runs one op a turn.
+    chunks = np.concatenate([chunk for _, chunk, _ in streams])
+    turns = np.concatenate([first + np.arange(len(chunk)) for _, chunk, first in streams])
+    kinds = np.repeat([kind for kind, _, _ in streams], [len(chunk) for _, chunk, _ in streams])
+    order = np.argsort(turns, kind="stable")
+    return Order.by_index(chunks[order] * num_devices + device, "".join(kinds[order].tolist()))
+
+
+def interleaved_1f1b(
+    num_devices: int, num_chunks: int, num_microbatches: int, group_size: int | None = None
+) -> list[Order]:
+    """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
+
+    Parameters
+    ----------
+    num_devices, num_chunks, num_microbatches : int
+        Size of the pipeline; stage = chunk x devices + device.
+    group_size : int, optional
+        Micro-batches per group; PyTorch's choice by default. The zero-bubble visualizer takes the
+        number of devices, which deadlocks for some partial last groups.
+
+    Returns
+    -------
+    list of Order
+
+    Raises
+    ------
+    InputError
+        The group size is below 1.
+    NotApplicableError
+        No group size is given and PyTorch's rule has none.
+    """
+    if group_size is not None and group_size < 1:
+        raise InputError(f"expected a group size of at least 1, got {group_size}")
+    size = group_size or _torch_group_size(num_devices, num_microbatches)
+    forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
+    backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
+    orders = []
+    for device in range(num_devices):
+        warmup = min(2 * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
+        streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
+        orders.append(_merged(device, num_devices, *streams))
+    return orders
+
+
+def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int) -> list[Order]:
+    """Return breadth-first looping (Lamy-Poirier 2023), one order per device.
+
+    Chunks ascending, all forwards; then chunks and micro-batches descending, all backwards.
+
+    Parameters
+    ----------
+    stages_of_devices : sequence of sequence of int
+        Stages on each device, ascending.
+    num_microbatches : int
+
+    Returns
+    -------
+    list of Order
+    """
+    orders = []
+    for stages in stages_of_devices:
+        stage = np.repeat(np.asarray(stages, dtype=np.int64), num_microbatches)
+        kinds = FORWARD * len(stage) + BACKWARD * len(stage)
+        rising = Order.by_index(np.concatenate([stage, stage[::-1]]), kinds)
+        falling = num_microbatches - 1 - rising.microbatch
+        microbatch = np.where(rising.kind == FULL, falling, rising.microbatch)
+        orders.append(replace(rising, microbatch=microbatch))
+    return orders
+
+
+def interleaved_zero_bubble(
+    num_devices: int, num_chunks: int, num_microbatches: int
+) -> list[Order]:
+    """Return PyTorch's interleaved zero-bubble orders, one per device.
+
+    As interleaved 1F1B with PyTorch's groups and a shorter warm-up. From input gradient d on,
+    device d runs the next weight gradient after each input gradient.
+
+    Parameters
+    ----------
+    num_devices, num_chunks, num_microbatches : int
+        Size of the pipeline; stage = chunk x devices + device.
+
+    Returns
+    -------
+    list of Order
+
+    Raises
+    ------
+    NotApplicableError
+        The micro-batches cannot be divided into PyTorch's rounds.
+    """
+    size = _torch_group_size(num_devices, num_microbatches)
+    forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
+    backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
+    orders = []
+    for device in range(num_devices):
+        warmup = min((num_chunks - 1) * size + (num_devices - 1 - device), len(forwards))
+        streams = (
+            (FORWARD, forwards, 0),
+            (BACKWARD_INPUT, backwards, warmup),
+            (BACKWARD_WEIGHT, backwards, warmup + device),
+        )
+        orders.append(_merged(device, num_devices, *streams))
+    return orders

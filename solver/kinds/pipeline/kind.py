@@ -1,0 +1,238 @@
+"""The kind ``pipeline``: stages on devices, micro-batches, and optional collectives."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import assignment_violations, lower_joint, read_assignment
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.replicas import PipelineResult
+from ppsolve.models.kinds.pipeline.transfers import doubtful_units
+from ppsolve.solver.bounds.flow.flow import Flow
+from ppsolve.solver.bounds.registry import costly_bounds
+from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_collectives
+from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
+from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
+from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
+from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
+from ppsolve.solver.kinds.pipeline.small_flow import (
+    NO_VALUE,
+    STATES,
+    STEADY_STATE,
+    StateSearchParams,
+    search_states,
+)
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
+from ppsolve.solver.run.steps import (
+    EXACT_SLACK,
+    QUICK,
+    STEPS,
+    WINDOWS,
+    has_time_to_search,
+    is_small,
+)
+
+MANY_STEPS = 1_000_000
+"""Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
+
+
+def exchanges(instance: PipelineInstance) -> bool:
+    """Whether replicas may exchange micro-batches."""
+    return instance.replicas is not None and instance.replicas.is_free
+
+
+def _comma_separated(names: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
+
+
+@dataclass(frozen=True)
+class PipelineKind(Kind[PipelineInstance]):
+    """Pipelines: published schedules have action strings, collectives a search of their own."""
+
+    orders_are: ClassVar[str | None] = "order of each device"
+
+    def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
+        """Return a line for each device: its actions (``0F3``), as PyTorch's schedule files.
+
+        Ops without an action string, such as those cut by collectives, are written by name.
+        ``_PipelineScheduleRuntime._load_csv`` of `torch.distributed.pipelining` reads the actions.
+        """
+        orders = found.orders
+        if orders is None and found.schedule is not None:
+            orders = found.schedule.orders()
+        return None if orders is None else list(map(_comma_separated, orders))
+
+    def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
+        """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
+        known = super().heuristics_of(instance)
+        return tuple(one for one in known if not (one.is_search and exchanges(instance)))
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return why a heuristic cannot be run."""
+        if heuristic.is_search and exchanges(instance):
+            return "needs micro-batches that stay in their replicas"
+        return super().obstacle(heuristic, instance)
+
+    def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Lower a pipeline; one with replicas with the assignment of a document."""
+        if instance.replicas is None:
+            return super().problem_of(instance, exact=exact, document=document)
+        return lower_joint(instance, read_assignment(document, instance), exact=exact)
+
+    def refuted(
+        self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claim of an assignment that is none."""
+        return [] if instance.replicas is None else assignment_violations(data, instance)
+
+    def doubts(self, instance: PipelineInstance) -> Iterator[str]:
+        """Yield a line for transfers and latencies that are far from the times of the ops."""
+        yield from doubtful_units(instance)
+
+    def task(self, instance: PipelineInstance, *, exact: bool = False) -> ScheduleTask:
+        """Return the task of solving a pipeline."""
+        if instance.replicas is not None:
+            return replicas_task(self, instance, exact=exact, alone=PipelineTask)
+        return PipelineTask(self, instance, self.lower(instance, exact=exact))
+
+    def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
+        """Add the action strings of each device to a schedule."""
+        return Proposal(schedule, orders_if_whole(schedule))
+
+    def follow(
+        self, instance: PipelineInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+    ) -> Proposal:
+        """Time orders of action strings, one per device, or of ops."""
+        if not all(is_compute(step) for order in orders for step in order):
+            return super().follow(instance, problem, orders)
+        if instance.collectives is not None:
+            raise InputError(
+                "expected names or numbers of ops: collectives cut ops into segments, of which "
+                "actions do not say which",
+                source=instance.name,
+                field="orders",
+            )
+        devices = len(problem.span_resources)
+        if len(orders) != devices:
+            raise InputError(f"expected {devices} orders, got {len(orders)}")
+        found = [Order.of(row) for row in compute_rows(orders)]
+        return Proposal(schedule_actions(problem, found), action_strings(found))
+
+    def run_all(self, instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
+        """Run every heuristic on a pipeline.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        problem : Problem
+            Its problem.
+
+        Yields
+        ------
+        HeuristicOutcome
+            The outcome of each heuristic, in the order of reports.
+        """
+        for heuristic in self.heuristics_of(instance):
+            yield self.run_heuristic(heuristic, instance, problem)
+
+
+def has_tiny_flow(turn: Turn) -> bool:
+    """Apply to flows of so few ops that their states are searched before orders."""
+    flow, most = turn.task.flow, StateSearchParams().most_ops
+    return has_time_to_search(turn) and flow is not None and turn.task.size <= most
+
+
+def has_collectives(turn: Turn) -> bool:
+    """Apply to pipelines with collectives, unless certain heuristics were asked for."""
+    are_all = turn.options.heuristics is None
+    return has_time_to_search(turn) and turn.task.instance.collectives is not None and are_all
+
+
+def has_flow_and_clock(turn: Turn) -> bool:
+    """Apply to unequal micro-batches: more orders are followed for a while."""
+    is_timed = has_time_to_search(turn) and not turn.options.deterministic
+    return is_timed and turn.task.flow is not None
+
+
+def is_small_and_alike(turn: Turn) -> bool:
+    """Apply to small problems with alike micro-batches; of others orders are searched first."""
+    return turn.task.flow is None and is_small(turn)
+
+
+def raise_flow_bounds(turn: Turn) -> None:
+    """Raise the bound of unequal micro-batches by rules that take more time."""
+    expect(MANY_STEPS)
+    board, known = turn.board, Relaxations(turn.task.implied, turn.clock)
+    upper = NO_VALUE if board.value is None else board.value
+    for found in costly_bounds(known, board.bound.value, upper):
+        board.raise_bound(found.value, found.name, found.resource)
+
+
+def order_whole_ops(turn: Turn) -> None:
+    """Order whole ops exactly, and add their collectives greedily."""
+    from ppsolve.solver.kinds.pipeline.collectives import best_pipeline
+
+    task = turn.task
+    outcome = best_pipeline(task.instance, task.problem, turn.limits(), PIPELINE.run_all)
+    if outcome is not None:
+        task.note(outcome)
+
+
+TINY_FLOW = Step(STATES, has_tiny_flow, whole, search_states)
+WHOLE_OPS = Step("whole ops", has_collectives, whole, order_whole_ops, EXACT_SLACK)
+FLOW_BOUNDS = Step("flow bounds", has_flow_and_clock, whole, raise_flow_bounds)
+QUICK_ALIKE = replace(QUICK, applies=is_small_and_alike)
+
+PIPELINE_STEPS = inserted(
+    replaced(STEPS, QUICK.name, TINY_FLOW, QUICK_ALIKE),
+    WINDOWS.name,
+    WHOLE_OPS,
+    FLOW_BOUNDS,
+)
+"""The steps of a pipeline: those of any problem, and of flows of unequal micro-batches."""
+
+
+class PipelineTask(ScheduleTask):
+    """A pipeline that is being solved."""
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = PIPELINE_STEPS
+
+    @cached_property
+    def flow(self) -> Flow | None:
+        """The flow of unequal micro-batches; index order says more of those that are all alike."""
+        paths = Relaxations(self.implied).paths
+        return None if paths is None else paths.flow
+
+
+_WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))
+
+PIPELINE = PipelineKind(
+    "pipeline",
+    PipelineInstance,
+    lower_pipeline,
+    # The flow of `permutations` has the collectives: none is added to its schedules.
+    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS, STEADY_STATE))),
+    PipelineResult,
+)

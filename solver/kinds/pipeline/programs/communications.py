@@ -1,0 +1,248 @@
+"""Sends and receives of a program that computes, in an order in which nothing waits for ever.
+
+A transfer is one event: the send goes behind the op that makes its data, and in the same moment the
+receive behind what its rank has begun by then. All ranks follow one order of events, so that
+receives of a pair of ranks are in the order of its sends, and no cycle of waiting is possible even
+where the transfers of a rank run one by one (PyTorch's `_add_send_recv` goes by the same rule).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    RECV_B,
+    RECV_F,
+    REDUCE_GRAD,
+    RESHARD,
+    SEND_B,
+    SEND_F,
+    UNSHARD,
+    Action,
+    Communication,
+    ComputeStep,
+    Step,
+    actions_of,
+)
+
+Rows = Sequence[Sequence[ComputeStep]]
+"""The steps of each rank, in order."""
+
+Ends = Mapping[Action, float]
+"""When each action ends, in any unit."""
+
+
+def stages_to_ranks(rows: Sequence[Sequence[Step]]) -> dict[int, int]:
+    """Return the rank of each stage; the first one where there are several."""
+    ranks: dict[int, int] = {}
+    for rank, row in enumerate(rows):
+        for step in row:
+            for action in actions_of(step):
+                ranks.setdefault(action.stage, rank)
+    return ranks
+
+
+def with_communications(
+    rows: Rows, ends: Ends | None = None, *, shards: bool = False, local: bool = False
+) -> list[list[Step]]:
+    """Add sends, receives and reductions of gradients to a program.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of Action or Overlap
+        Every op of each rank, in order.
+    ends : mapping of Action to float, optional
+        Ends of the actions, which order the events; of unit-long ops by default.
+    shards : bool
+        Add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind its last one.
+    local : bool
+        Add transfers between neighbouring stages on one rank too.
+
+    Returns
+    -------
+    list of list of Action, Overlap or Communication
+        The same rows with communications: each receive stands behind the ops that its rank has
+        begun when the data are ready, ``REDUCE_GRAD`` behind the last W or B of its stage.
+
+    Raises
+    ------
+    DeadlockError
+        The ops wait for each other.
+    """
+    ranks = stages_to_ranks(rows)
+    full: list[list[Step]] = [[] for _ in rows]
+    left = Counter(action.stage for row in rows for step in row for action in actions_of(step))
+    begun: set[int] = set()
+    for rank, place in events(rows, ends):
+        step = rows[rank][place]
+        stages = dict.fromkeys(action.stage for action in actions_of(step))
+        if shards:
+            full[rank] += [Communication(stage, UNSHARD) for stage in stages if stage not in begun]
+        begun.update(stages)
+        full[rank].append(step)
+        for action in actions_of(step):
+            left[action.stage] -= 1
+            transfer = transfer_of(action, ranks, local=local)
+            if transfer is not None:
+                send, receive = transfer
+                full[rank].append(send)
+                full[ranks[receive.stage]].append(receive)
+        for stage in stages:
+            if not left[stage]:
+                full[rank].append(Communication(stage, REDUCE_GRAD))
+                full[rank] += [Communication(stage, RESHARD)] if shards else []
+    return full
+
+
+def transfer_of(
+    action: Action, ranks: Mapping[int, int], *, local: bool = False
+) -> tuple[Communication, Communication] | None:
+    """Return the transfer that an action causes.
+
+    Parameters
+    ----------
+    action : Action
+    ranks : mapping of int to int
+    local : bool
+        Count transfers between stages on one rank too.
+
+    Returns
+    -------
+    tuple of Communication, or None
+        The send and its receive; None where no stage needs the result, or one on the same rank.
+    """
+    stage, kind, microbatch = action
+    if kind == BACKWARD_WEIGHT:
+        return None
+    user = stage + 1 if kind == FORWARD else stage - 1
+    if user not in ranks or (ranks[user] == ranks[stage] and not local):
+        return None
+    names = (SEND_F, RECV_F) if kind == FORWARD else (SEND_B, RECV_B)
+    return Communication(stage, names[0], microbatch), Communication(user, names[1], microbatch)
+
+
+def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
+    """Return the actions that an action waits for.
+
+    Parameters
+    ----------
+    action : Action
+    num_stages : int
+
+    Returns
+    -------
+    list of tuple of Action
+    """
+    stage, kind, microbatch = action
+    if kind == FORWARD:
+        return [(Action(stage - 1, FORWARD, microbatch),)] if stage else []
+    if kind == BACKWARD_WEIGHT:
+        return [(Action(stage, BACKWARD_INPUT, microbatch),)]
+    own = (Action(stage, FORWARD, microbatch),)
+    if stage + 1 == num_stages:
+        return [own]
+    following = (BACKWARD_INPUT, BACKWARD)
+    return [own, tuple(Action(stage + 1, each, microbatch) for each in following)]
+
+
+def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
+    """Yield the steps of a program in an order that all ranks can follow.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of Action or Overlap
+    ends : mapping of Action to float, optional
+        As for `with_communications`.
+
+    Yields
+    ------
+    (int, int)
+        Rank and place of each step.
+
+    Raises
+    ------
+    DeadlockError
+    """
+    yield from _ProgramWalk(rows, ends)
+
+
+class _ProgramWalk:
+    def __init__(self, rows: Rows, ends: Ends | None) -> None:
+        self.rows, self.given = rows, ends
+        self.actions = [[tuple(actions_of(step)) for step in row] for row in rows]
+        self.num_stages = max(stages_to_ranks(rows), default=-1) + 1
+        self.done: dict[Action, float] = {}
+        self.clock = [0.0] * len(rows)
+        self.place = [0] * len(rows)
+        self.waiting: dict[Action, list[int]] = defaultdict(list)
+        self.ready: list[tuple[float, int]] = []
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for rank in range(len(self.rows)):
+            self._look(rank)
+        while self.ready:
+            end, rank = heapq.heappop(self.ready)
+            yield rank, self.place[rank]
+            self._finish(rank, end)
+        self._refuse_rest()
+
+    def _missing(self, rank: int) -> tuple[Action, ...]:
+        own = self.actions[rank][self.place[rank]]
+        for action in own:
+            for options in needs(action, self.num_stages):
+                if not any(option in self.done or option in own for option in options):
+                    return options
+        return ()
+
+    def _look(self, rank: int) -> None:
+        if self.place[rank] == len(self.rows[rank]):
+            return
+        missing = self._missing(rank)
+        for option in missing:
+            self.waiting[option].append(rank)
+        if not missing:
+            heapq.heappush(self.ready, (self._end(rank), rank))
+
+    def _end(self, rank: int) -> float:
+        actions = self.actions[rank][self.place[rank]]
+        if self.given is not None:
+            return max(self.given[action] for action in actions)
+        inputs = [
+            self.done[option]
+            for action in actions
+            for options in needs(action, self.num_stages)
+            for option in options
+            if option in self.done
+        ]
+        return max([self.clock[rank], *inputs]) + len(actions)
+
+    def _finish(self, rank: int, end: float) -> None:
+        actions = self.actions[rank][self.place[rank]]
+        self.clock[rank] = end
+        self.place[rank] += 1
+        woken = [rank]
+        for action in actions:
+            self.done[action] = end
+            woken += self.waiting.pop(action, ())
+        for each in sorted(set(woken)) if len(woken) > 1 else woken:
+            self._look(each)
+
+    def _refuse_rest(self) -> None:
+        left = [rank for rank, row in enumerate(self.rows) if self.place[rank] < len(row)]
+        if not left:
+            return
+        ranks = stages_to_ranks(self.rows)
+        seen: list[int] = []
+        rank = left[0]
+        while rank not in seen:
+            seen.append(rank)
+            rank = ranks.get(self._missing(rank)[0].stage, rank)
+        cycle = seen[seen.index(rank) :]
+        raise DeadlockError([str(self.rows[each][self.place[each]]) for each in reversed(cycle)])

@@ -1,0 +1,451 @@
+"""The schedule of a program, and the rules that PyTorch's runtime asks of it.
+
+The runtime does not check most of them. Read in ``torch.distributed.pipelining`` 2.13: wrong orders
+of last-stage forwards or of receives give wrong gradients without an error, and gradients that are
+not reduced once are m times too large.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
+
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
+from ppsolve.solver.kinds.pipeline.actions import Order
+from ppsolve.solver.kinds.pipeline.collectives import with_collectives
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    RECV_F,
+    REDUCE_GRAD,
+    RESHARD,
+    SEND_B,
+    SEND_F,
+    TRANSFERS,
+    UNSHARD,
+    Action,
+    Communication,
+    ComputeStep,
+    Step,
+    actions_of,
+)
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.programs.communications import (
+    events,
+    needs,
+    stages_to_ranks,
+    transfer_of,
+)
+from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, StaticOrders
+
+MOST_MISSING = 1000
+"""Most missing ops that are listed; one wrong number can make millions seem to be missing."""
+
+
+@dataclass(frozen=True)
+class PipelineShape:
+    """The pipeline that a program must be of."""
+
+    num_microbatches: int
+    stage_to_rank: tuple[int, ...]
+    is_split: bool = True  # whether backwards may be split in I and W
+
+
+def broken_rules(
+    rows: Sequence[Sequence[ComputeStep]], shape: PipelineShape | None = None
+) -> Iterator[Violation]:
+    """Yield the rules that the compute steps of a program break; a rule may hide those behind it.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of Action or Overlap
+        The steps of each rank.
+    shape : PipelineShape, optional
+        What the program is to be of; by default all stages and micro-batches up to the largest
+        numbers that are there.
+
+    Yields
+    ------
+    Violation
+        Of the rules ``unknown``, ``placement``, ``twice``, ``missing``, ``precedence``,
+        ``data-order``, ``deadlock``, in this order; the last two where no other is broken.
+    """
+    actions = [list(chain.from_iterable(map(actions_of, row))) for row in rows]
+    found = [] if shape is None else list(_foreign(actions, shape))
+    found = found or [*_misplaced(actions), *_miscounted(actions, shape)]
+    found = found or list(_too_early(actions))
+    if found:
+        yield from found
+        return
+    yield from data_order(actions, 1 + max(action.stage for row in actions for action in row))
+    yield from _deadlocks(rows)
+
+
+def _foreign(rows: Sequence[Sequence[Action]], shape: PipelineShape) -> Iterator[Violation]:
+    ranks = max(shape.stage_to_rank) + 1
+    if len(rows) != ranks:
+        yield Violation("placement", f"expected {ranks} ranks (rows), got {len(rows)}", ())
+    for rank, row in enumerate(rows):
+        for action in row:
+            is_half = action.kind in {BACKWARD_INPUT, BACKWARD_WEIGHT}
+            if (
+                action.stage >= len(shape.stage_to_rank)
+                or action.microbatch >= shape.num_microbatches
+                or (is_half and not shape.is_split)
+            ):
+                yield Violation("unknown", f"the pipeline has no op {action}", (str(action),))
+            elif shape.stage_to_rank[action.stage] != rank:
+                own = shape.stage_to_rank[action.stage]
+                text = f"{action} is on rank {rank}, its stage is on rank {own}"
+                yield Violation("placement", text, (str(action),))
+
+
+def _misplaced(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
+    ranks: dict[int, tuple[int, Action]] = {}
+    for rank, row in enumerate(rows):
+        if not row:
+            yield Violation("placement", f"rank {rank} has no op; every rank needs a stage", ())
+        for action in row:
+            other, first = ranks.setdefault(action.stage, (rank, action))
+            if other != rank:
+                text = (
+                    f"{action} is on rank {rank} and {first} on rank {other}; "
+                    "a stage lives on one rank"
+                )
+                yield Violation("placement", text, (str(first), str(action)))
+                break
+
+
+def _miscounted(
+    rows: Sequence[Sequence[Action]], shape: PipelineShape | None
+) -> Iterator[Violation]:
+    counts = Counter(action for row in rows for action in row)
+    for action, count in counts.items():
+        if count > 1:
+            yield Violation("twice", f"{action} is there {count} times", (str(action),))
+    if shape is None:
+        stages = 1 + max((action.stage for action in counts), default=0)
+        microbatches = 1 + max((action.microbatch for action in counts), default=0)
+    else:
+        stages, microbatches = len(shape.stage_to_rank), shape.num_microbatches
+    # No `product`: it makes lists of its ranges, and one wrong number can make these endless.
+    every = ((stage, index) for stage in range(stages) for index in range(microbatches))
+    incomplete = (_incomplete(stage, index, counts) for stage, index in every)
+    yield from islice(chain.from_iterable(incomplete), MOST_MISSING)
+
+
+def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterator[Violation]:
+    forward, full, inputs, weight = (
+        Action(stage, kind, microbatch)
+        for kind in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+    )
+    if not counts[forward]:
+        yield Violation("missing", f"{forward} is missing", (str(forward),))
+    halves = [action for action in (inputs, weight) if counts[action]]
+    if counts[full] and halves:
+        text = f"{full} is a whole backward, and {halves[0]} is there too"
+        yield Violation("twice", text, (str(full), str(halves[0])))
+    elif not counts[full] and not halves:
+        yield Violation("missing", f"{full} (or {inputs} and {weight}) is missing", (str(full),))
+    elif len(halves) == 1:
+        other = weight if counts[inputs] else inputs
+        yield Violation("missing", f"{other} is missing, {halves[0]} is there", (str(other),))
+
+
+def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
+    for row in rows:
+        place = {action: index for index, action in enumerate(row)}
+        for index, action in enumerate(row):
+            for options in needs(action, action.stage + 1):
+                own = options[0]
+                if own.stage == action.stage and place[own] > index:
+                    text = f"{action} stands before {own}, which it needs"
+                    yield Violation("precedence", text, (str(own), str(action)))
+
+
+def data_order(rows: Sequence[Sequence[Action]], num_stages: int) -> Iterator[Violation]:
+    """Yield the first forward of the last stage that is out of order.
+
+    The runtime stores losses in the order in which they are computed and looks them up by
+    micro-batch.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of Action
+        The actions of each rank.
+    num_stages : int
+
+    Yields
+    ------
+    Violation
+        Of the rule ``data-order``, at most one.
+    """
+    forwards = (action for row in rows for action in row if action.kind == FORWARD)
+    last = (action for action in forwards if action.stage == num_stages - 1)
+    for microbatch, action in enumerate(last):
+        if action.microbatch != microbatch:
+            text = (
+                f"{action} is forward number {microbatch} of the last stage, which must run "
+                "micro-batches in the order 0, 1, 2, ..."
+            )
+            yield Violation("data-order", text, (str(action),))
+            return
+
+
+def _deadlocks(rows: Sequence[Sequence[ComputeStep]]) -> Iterator[Violation]:
+    try:
+        # Whether all can run does not depend on when: equal ends are the cheapest.
+        deque(events(rows, defaultdict(float)), maxlen=0)
+    except DeadlockError as error:
+        yield Violation("deadlock", str(error).removeprefix("deadlock: "), tuple(error.cycle))
+
+
+Rows = Sequence[Sequence[Step]]
+Pairs = Mapping[Communication, Communication]
+
+
+def broken_exchanges(rows: Rows) -> Iterator[Violation]:
+    """Yield the rules that the communications of a program break, whose compute steps keep all.
+
+    They are ``placement``, ``twice``, ``missing``, ``needless``, ``send``, ``receive``,
+    ``receive-order``, ``reduce-grad``, ``shard``; and ``deadlock`` where no other is broken.
+    """
+    ranks = stages_to_ranks(rows)
+    pairs = _pairs(rows, ranks)
+    found = [*_misplaced_communications(rows, ranks), *_miscounted_transfers(rows, pairs)]
+    for row in rows:
+        found += [*_out_of_place(row), *_reductions(row), *_shards(row)]
+    found = found or list(_mismatched(rows, ranks, pairs))
+    yield from found or _blocked(rows, ranks, pairs)
+
+
+def _pairs(rows: Rows, ranks: Mapping[int, int]) -> dict[Communication, Communication]:
+    actions = (action for row in rows for step in row for action in actions_of(step))
+    transfers = (transfer_of(action, ranks) for action in actions)
+    return dict(transfer for transfer in transfers if transfer is not None)
+
+
+def _communications(row: Sequence[Step], *kinds: str) -> list[Communication]:
+    return [step for step in row if isinstance(step, Communication) and step.kind in kinds]
+
+
+def _misplaced_communications(rows: Rows, ranks: Mapping[int, int]) -> Iterator[Violation]:
+    for rank, row in enumerate(rows):
+        for step in _communications(row, *TRANSFERS, UNSHARD, RESHARD, REDUCE_GRAD):
+            if ranks.get(step.stage) != rank:
+                own = ranks.get(step.stage)
+                where = "there is no such stage" if own is None else f"its stage is on rank {own}"
+                yield Violation("placement", f"{step} is on rank {rank}, {where}", (str(step),))
+
+
+def _miscounted_transfers(rows: Rows, pairs: Pairs) -> Iterator[Violation]:
+    counts = Counter(step for row in rows for step in _communications(row, *TRANSFERS))
+    wanted = {*pairs, *pairs.values()}
+    for step, count in counts.items():
+        if step not in wanted:
+            text = f"{step} is there, and no stage on another rank needs or makes it"
+            yield Violation("needless", text, (str(step),))
+        elif count > 1:
+            yield Violation("twice", f"{step} is there {count} times", (str(step),))
+    for step in sorted(wanted - counts.keys()):
+        yield Violation("missing", f"{step} is missing", (str(step),))
+
+
+def _partners(step: Communication) -> tuple[Action, ...]:
+    is_forward = step.kind in {SEND_F, RECV_F}
+    kinds = (FORWARD,) if is_forward else (BACKWARD_INPUT, BACKWARD)
+    return tuple(Action(step.stage, kind, step.microbatch or 0) for kind in kinds)
+
+
+def _out_of_place(row: Sequence[Step]) -> Iterator[Violation]:
+    place = {action: index for index, step in enumerate(row) for action in actions_of(step)}
+    for index, step in enumerate(row):
+        if not isinstance(step, Communication) or step.kind not in TRANSFERS:
+            continue
+        op = next((action for action in _partners(step) if action in place), None)
+        if op is None:
+            continue
+        if step.kind in {SEND_F, SEND_B} and place[op] > index:
+            text = f"{step} stands before {op}, whose result it sends"
+            yield Violation("send", text, (str(step), str(op)))
+        if step.kind not in {SEND_F, SEND_B} and place[op] < index:
+            text = f"{step} stands behind {op}, which needs it"
+            yield Violation("receive", text, (str(step), str(op)))
+
+
+def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
+    last: dict[int, tuple[int, Action]] = {}
+    for index, step in enumerate(row):
+        for action in actions_of(step):
+            if action.kind in {BACKWARD, BACKWARD_WEIGHT}:
+                last[action.stage] = index, action
+    for stage, (place, action) in last.items():
+        step = Communication(stage, REDUCE_GRAD)
+        count = row.count(step)
+        if count != 1:
+            text = f"{step} is there {count} times; gradients are reduced once per stage"
+            yield Violation("reduce-grad", text, (str(step),))
+        elif row.index(step) < place:
+            text = f"{step} stands before {action}, the last backward of its stage"
+            yield Violation("reduce-grad", text, (str(step), str(action)))
+
+
+def _shards(row: Sequence[Step]) -> Iterator[Violation]:
+    sharded = {step.stage for step in _communications(row, UNSHARD, RESHARD)}
+    gathered: set[int] = set()
+    for step in row if sharded else ():
+        for action in actions_of(step):
+            if action.stage in sharded - gathered:
+                text = f"{action} runs while the parameters of its stage are not gathered"
+                yield Violation("shard", text, (str(action),))
+        if isinstance(step, Communication) and step.kind in {UNSHARD, RESHARD}:
+            if (step.kind == UNSHARD) == (step.stage in gathered):
+                yield Violation("shard", f"{step} follows another {step.kind}", (str(step),))
+            gathered ^= {step.stage}
+    for stage in sorted(gathered):
+        step = Communication(stage, RESHARD)
+        yield Violation("shard", f"{step} is missing at the end", (str(step),))
+
+
+def _mismatched(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
+    # Transfers between two ranks have no names: the first receive gets what was sent first.
+    sent: dict[tuple[int, int], list[Communication]] = defaultdict(list)
+    received: dict[tuple[int, int], list[Communication]] = defaultdict(list)
+    sends = {receive: send for send, receive in pairs.items()}
+    for row in rows:
+        for step in _communications(row, *TRANSFERS):
+            if step in pairs:
+                sent[ranks[step.stage], ranks[pairs[step].stage]].append(pairs[step])
+            else:
+                received[ranks[sends[step].stage], ranks[step.stage]].append(step)
+    for (source, target), wanted in sent.items():
+        for want, got in zip_longest(wanted, received[source, target]):
+            if want != got:
+                text = (
+                    f"{got} is rank {target}'s receive for {sends[want]} of rank {source}; "
+                    "receives must be in the order of the sends"
+                )
+                yield Violation("receive-order", text, (str(got), str(sends[want])))
+                break
+
+
+def _blocked(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
+    # NCCL runs the transfers of a process group on one stream, in the order in which they are
+    # posted, each until both sides have come to it.
+    partner = {**pairs, **{receive: send for send, receive in pairs.items()}}
+    heads = [0] * len(rows)
+    awake = list(range(len(rows)))
+    while awake:
+        rank = awake.pop()
+        while (step := _at(rows, heads, rank)) is not None:
+            other = partner.get(step) if isinstance(step, Communication) else None
+            if other is not None:
+                peer = ranks[other.stage]
+                if _at(rows, heads, peer) != other:
+                    break
+                heads[peer] += 1
+                awake.append(peer)
+            heads[rank] += 1
+    waiting = [_at(rows, heads, rank) for rank in range(len(rows))]
+    left = tuple(str(step) for step in waiting if step is not None)
+    if left:
+        yield Violation("deadlock", f"these wait for each other: {', '.join(left)}", left)
+
+
+def _at(rows: Rows, heads: Sequence[int], rank: int) -> Step | None:
+    return rows[rank][heads[rank]] if heads[rank] < len(rows[rank]) else None
+
+
+def shape_of(instance: PipelineInstance) -> PipelineShape:
+    """Return the shape that programs of a pipeline must have.
+
+    Raises
+    ------
+    InputError
+        A stage of the pipeline lives on several ranks.
+    """
+    for field, is_there in (
+        ("replicas", instance.replicas is not None),
+        ("placement", instance.placement == "bidirectional"),
+    ):
+        if is_there:
+            raise InputError(
+                "expected one rank per stage, which such a pipeline does not have",
+                source=instance.name,
+                field=field,
+            )
+    return PipelineShape(
+        instance.num_microbatches, instance.stage_to_device, instance.times.is_split
+    )
+
+
+def simulated(
+    rows: Sequence[Sequence[ComputeStep]], instance: PipelineInstance, *, exact: bool = False
+) -> tuple[Proposal, list[Violation]]:
+    """Start each op of a program as early as its order allows.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of Action or Overlap
+        The steps of each rank; they keep all rules of programs of this pipeline.
+    instance : PipelineInstance
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
+
+    Returns
+    -------
+    proposal : Proposal
+    violations : list of Violation
+        The rules of the pipeline that it breaks, such as memory.
+    """
+    orders = [Order.of(row) for row in rows]
+    heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
+    problem = PIPELINE.lower(instance, exact=exact)
+    proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
+    return proposal, check_schedule(problem, proposal.schedule)
+
+
+def simulated_entry(
+    rows: Sequence[Sequence[ComputeStep]],
+    instance: PipelineInstance,
+    name: str,
+    *,
+    exact: bool = False,
+) -> tuple[HeuristicEntry, Proposal]:
+    """Return the schedule of a program on a pipeline as the entry of a heuristic.
+
+    Parameters
+    ----------
+    rows, instance, exact
+    name : str
+
+    Returns
+    -------
+    entry : HeuristicEntry
+        With the schedule; infeasible where that breaks a rule of the pipeline such as memory.
+    proposal : Proposal
+        As from `simulated`.
+    """
+    proposal, violations = simulated(rows, instance, exact=exact)
+    outcome = HeuristicOutcome(
+        name,
+        HeuristicStatus.INFEASIBLE if violations else HeuristicStatus.FEASIBLE,
+        proposal.schedule,
+        str(violations[0]) if violations else None,
+        proposal.orders,
+    )
+    problem = proposal.schedule.problem
+    entry = PIPELINE.entry_of(instance, problem, outcome, with_schedule=True)
+    error = problem.scale.time(problem.tick_error) or None
+    unit = PIPELINE.value_unit(instance)
+    update = {"kind": PIPELINE.name, "value_unit": unit, "tick_error": error}
+    return entry.model_copy(update=update), proposal

@@ -1,0 +1,231 @@
+"""The published pipeline schedules, and the pipelines to which each applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    Proposal,
+    Request,
+    Requirement,
+)
+from ppsolve.solver.kinds.pipeline import interleaved, one_stage, vshape
+from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.chimera import chimera
+
+A_PIPELINE = "a pipeline"
+
+ONE_PIPE = Requirement(
+    "one pipe (not bidirectional)", lambda instance: instance.placement != "bidirectional"
+)
+ONE_STAGE = Requirement(
+    "stages = devices, one stage on each",
+    lambda instance: sorted(instance.stage_to_device) == list(range(instance.num_devices)),
+)
+LOOPED = Requirement(
+    "at least 2 devices and 2 stages per device with stage = chunk x devices + device",
+    lambda instance: (
+        instance.num_devices >= 2
+        and instance.num_stages >= 2 * instance.num_devices
+        and instance.num_stages % instance.num_devices == 0
+        and all(d == s % instance.num_devices for s, d in enumerate(instance.stage_to_device))
+    ),
+)
+V_SHAPED = Requirement(
+    "a V placement: 2 stages per device, device d has d and 2 x devices - 1 - d",
+    lambda instance: (
+        instance.stage_to_device
+        == (*range(instance.num_devices), *reversed(range(instance.num_devices)))
+    ),
+)
+SPLIT = Requirement(
+    "split backwards (backward_input and backward_weight)",
+    lambda instance: instance.times.is_split,
+)
+TWICE_THE_DEVICES = Requirement(
+    "micro-batches >= 2 x devices",
+    lambda instance: instance.num_microbatches >= 2 * instance.num_devices,
+)
+
+
+def has_unequal_microbatches(instance: PipelineInstance) -> bool:
+    """Whether micro-batches differ in times, memory or transfers."""
+    return any(
+        isinstance(row, tuple) and len(set(row)) > 1
+        for entry in instance.in_numbers().amounts().values()
+        for row in (entry if isinstance(entry, tuple) else ())
+    )
+
+
+UNEQUAL = Requirement("unequal micro-batches", has_unequal_microbatches)
+BIDIRECTIONAL = Requirement(
+    "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
+)
+
+_Orders = Callable[[PipelineInstance, Request], list[Order]]
+
+
+@dataclass(frozen=True)
+class StaticOrders:
+    """Runs orders that are known before time goes by; micro-batches go by their index.
+
+    Parameters
+    ----------
+    orders : callable
+        Returns the order of each device for an instance and a request.
+    """
+
+    orders: _Orders
+
+    def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
+        """Time the orders.
+
+        Parameters
+        ----------
+        request : Request
+            Instance and problem.
+        permutation : int64[m], optional
+            The micro-batch that takes the place of each index; its own by default.
+
+        Returns
+        -------
+        Proposal
+            Schedule and action strings.
+        """
+        found = self.orders(request.instance, request)
+        if permutation is not None:
+            found = [replace(each, microbatch=permutation[each.microbatch]) for each in found]
+        return Proposal(schedule_actions(request.problem, found), action_strings(found))
+
+
+def _fixed(
+    name: str,
+    summary: str,
+    orders: _Orders,
+    requirements: tuple[Requirement, ...],
+    source: str,
+) -> Heuristic:
+    """Return a heuristic whose orders follow from the shape of the pipeline, whatever its times."""
+    return Heuristic(
+        name,
+        summary,
+        StaticOrders(orders),
+        A_PIPELINE,
+        requirements,
+        orders=lambda request: orders(request.instance, request),
+        source=source,
+    )
+
+
+def _per_stage(orders: Callable[[int, int], list[Order]]) -> _Orders:
+    """Wrap a rule that gives one order per stage, each on a device of its own."""
+
+    def placed(instance: PipelineInstance, _: Request) -> list[Order]:
+        of_stage = orders(instance.num_stages, instance.num_microbatches)
+        on_device = dict(zip(instance.stage_to_device, of_stage, strict=True))
+        return [on_device[device] for device in range(instance.num_devices)]
+
+    return placed
+
+
+def _looped_bfs(instance: PipelineInstance, _: Request) -> list[Order]:
+    stages: list[list[int]] = [[] for _ in range(instance.num_devices)]
+    for stage, device in enumerate(instance.stage_to_device):
+        stages[device].append(stage)
+    return interleaved.looped_bfs(stages, instance.num_microbatches)
+
+
+def _chunks(instance: PipelineInstance) -> int:
+    return instance.num_stages // instance.num_devices
+
+
+PUBLISHED = (
+    _fixed(
+        "1f1b",
+        "one forward, one backward after a warm-up",
+        _per_stage(one_stage.one_forward_one_backward),
+        (ONE_PIPE, ONE_STAGE),
+        "PipeDream-Flush: Narayanan et al. 2021",
+    ),
+    _fixed(
+        "gpipe",
+        "all forwards, then all backwards",
+        _per_stage(one_stage.gpipe),
+        (ONE_PIPE, ONE_STAGE),
+        "GPipe: Huang et al. 2019",
+    ),
+    _fixed(
+        "zb-1p",
+        "zero bubble within 1F1B's memory (visualizer's rule)",
+        _per_stage(one_stage.zb_1p),
+        (ONE_PIPE, ONE_STAGE, SPLIT),
+        "zero-bubble visualizer: Qi et al. 2024",
+    ),
+    _fixed(
+        "zb-h1",
+        "hand-made zero bubble, memory of 1F1B",
+        _per_stage(lambda stages, m: one_stage.zb_handmade(stages, m, 1)),
+        (ONE_PIPE, ONE_STAGE, SPLIT),
+        "ZB-H1: Qi et al. 2024",
+    ),
+    _fixed(
+        "zb-h2",
+        "hand-made zero bubble, twice the memory of 1F1B",
+        _per_stage(lambda stages, m: one_stage.zb_handmade(stages, m, 2)),
+        (ONE_PIPE, ONE_STAGE, SPLIT),
+        "ZB-H2: Qi et al. 2024",
+    ),
+    _fixed(
+        "interleaved-1f1b",
+        "1F1B over several chunks per device, micro-batches in groups",
+        lambda instance, request: interleaved.interleaved_1f1b(
+            instance.num_devices, _chunks(instance), instance.num_microbatches, request.group_size
+        ),
+        (ONE_PIPE, LOOPED),
+        "Megatron-LM: Narayanan et al. 2021",
+    ),
+    _fixed(
+        "looped-bfs",
+        "chunk by chunk, all forwards, then all backwards in reverse",
+        _looped_bfs,
+        (ONE_PIPE,),
+        "PyTorch ScheduleLoopedBFS: Lamy-Poirier 2022 (arXiv 2211.05953)",
+    ),
+    _fixed(
+        "interleaved-zb",
+        "zero bubble over several chunks per device",
+        lambda instance, _: interleaved.interleaved_zero_bubble(
+            instance.num_devices, _chunks(instance), instance.num_microbatches
+        ),
+        (ONE_PIPE, LOOPED, SPLIT),
+        "PyTorch ScheduleInterleavedZeroBubble",
+    ),
+    _fixed(
+        "zbv",
+        "zero bubble on a V placement",
+        lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches),
+        (ONE_PIPE, V_SHAPED, SPLIT),
+        "ZB-V: Qi et al. 2024, as PyTorch emits it",
+    ),
+    _fixed(
+        "dualpipe-v",
+        "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
+        lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches),
+        (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
+        "DualPipeV: DeepSeek 2025, as PyTorch emits it",
+    ),
+    Heuristic(
+        "chimera",
+        "1F1B in both directions, merged on each device by earliest start",
+        StaticOrders(lambda instance, request: chimera(instance, request.problem)),
+        A_PIPELINE,
+        (BIDIRECTIONAL,),
+        source="Chimera: Li and Hoefler 2021",
+    ),
+)
+"""Published pipeline schedules, in the order of reports. Of schedules that take as long the first
+stays the best, so that 1F1B stands before GPipe, which holds all activations."""

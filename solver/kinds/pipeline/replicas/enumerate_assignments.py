@@ -1,0 +1,164 @@
+"""Proof for few assignments: what each set of micro-batches takes alone, as far as that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import lower_replicas
+from ppsolve.models.kinds.pipeline.replicas import Members, Replicas
+from ppsolve.solver.bounds.flow.flow import flow_of
+from ppsolve.solver.bounds.flow.states import solve_states
+from ppsolve.solver.bounds.registry import flow_bounds
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.small_flow import NO_VALUE
+
+NAME = "assignments"
+"""Name of this search in reports."""
+
+
+@dataclass(frozen=True)
+class EnumerationParams:
+    """Up to which sizes all assignments are gone through."""
+
+    most_microbatches: int = 12  # of the step
+    most_sets: int = 1_000  # of micro-batches that a replica may run: 924 for 12 on 2 replicas
+    most_ops: int = 48  # of a set, which is searched through states
+
+
+MicrobatchSet = tuple[int, ...]
+"""Micro-batches of a replica, ascending."""
+
+
+def _set_sizes(replicas: Replicas, num_microbatches: int) -> range:
+    if replicas.counts == "equal":
+        each = num_microbatches // replicas.count
+        return range(each, each + 1)
+    return range(1, num_microbatches - replicas.count + 2)
+
+
+def has_few(instance: PipelineInstance, params: EnumerationParams = EnumerationParams()) -> bool:
+    """Return true if the assignments of a pipeline with replicas are few enough to go through.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    params : EnumerationParams
+
+    Returns
+    -------
+    bool
+    """
+    assert instance.replicas is not None
+    count = instance.num_microbatches
+    sizes = _set_sizes(instance.replicas, count)
+    ops = instance.num_stages * len(instance.times.by_kind())
+    return (
+        count <= params.most_microbatches
+        and sizes[-1] * ops <= params.most_ops
+        and sum(comb(count, size) for size in sizes) <= params.most_sets
+    )
+
+
+@dataclass
+class _Known:
+    bound: int
+    value: int = NO_VALUE
+    starts: IntArray | None = None
+    looks: int = 0
+
+
+class AssignmentEnumeration:
+    """All assignments of a step: the least makespan that each set may have, made exact on demand.
+
+    The assignment whose slowest set has the least bound bounds all of them. While it does, its sets
+    are looked at again: first by bounds, then by a search through states. Once nothing is left to
+    look at, its makespan is the optimum.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    scale : TimeScale
+    load : int64[m, R]
+        Work of each micro-batch on each device of a replica, in ticks.
+    upper : int
+        Only assignments below this are of use, in ticks.
+    """
+
+    def __init__(
+        self, instance: PipelineInstance, scale: TimeScale, load: IntArray, upper: int
+    ) -> None:
+        assert instance.replicas is not None
+        self._instance, self._scale, self.upper = instance, scale, upper
+        self._count = instance.replicas.count
+        everyone = range(instance.num_microbatches)
+        sizes = _set_sizes(instance.replicas, instance.num_microbatches)
+        self._known: dict[MicrobatchSet, _Known] = {
+            those: _Known(int(load[list(those)].sum(axis=0).max()))
+            for size in sizes
+            for those in combinations(everyone, size)
+        }
+        self._by_first: dict[int, list[MicrobatchSet]] = {}
+        for those in self._known:
+            self._by_first.setdefault(those[0], []).append(those)
+        self.members, self.bound = self._least()
+
+    def _least(self) -> tuple[Members, int]:
+        known, everyone = self._known, frozenset(range(self._instance.num_microbatches))
+
+        @cache
+        def best(left: frozenset[int], replicas: int) -> tuple[int, Members]:
+            if not replicas:
+                return (NO_VALUE, ()) if left else (0, ())
+            found: tuple[int, Members] = (NO_VALUE, ())
+            for those in self._by_first[min(left)] if left else []:
+                if known[those].bound < found[0] and left.issuperset(those):
+                    value, others = best(left.difference(those), replicas - 1)
+                    found = min(found, (max(value, known[those].bound), (those, *others)))
+            return found
+
+        bound, members = best(everyone, self._count)
+        return members, bound
+
+    def improve(self, clock: Clock) -> Iterator[tuple[Members, list[IntArray]]]:
+        """Raise the bound until it is exact; yield assignments below the upper bound."""
+        while self.bound < self.upper and not clock.is_over:
+            sets = [self._known[those] for those in self.members]
+            value = max(known.value for known in sets)
+            if value < self.upper:
+                self.upper = value
+                yield self.members, [known.starts for known in sets if known.starts is not None]
+                continue
+            looked = [those for those in self.members if self._known[those].looks < 2]
+            if not looked:
+                return
+            self._look(max(looked, key=lambda those: self._known[those].bound), clock)
+            self.members, self.bound = self._least()
+        self.bound = min(self.bound, self.upper)
+
+    def _look(self, those: MicrobatchSet, clock: Clock) -> None:
+        known = self._known[those]
+        known.looks += 1
+        (problem,) = lower_replicas(self._instance, (those,), scale=self._scale)
+        flow = flow_of(problem)
+        if flow is None or flow.ops.size < problem.num_ops:
+            known.looks = 2
+        elif known.looks == 1:
+            known.bound = max(known.bound, flow_bounds(flow, clock)[0].value)
+        else:
+            answer = solve_states(flow, self.upper, lower=known.bound, clock=clock)
+            if answer is None:
+                return
+            known.bound = max(known.bound, answer.bound)
+            if answer.value is not None and answer.starts is not None:
+                starts = np.zeros_like(problem.duration)
+                starts[flow.ops] = answer.starts
+                known.value, known.starts = answer.value, starts

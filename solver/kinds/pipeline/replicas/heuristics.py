@@ -1,0 +1,99 @@
+"""Published schedules on pipelines with replicas: each replica runs one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ppsolve.models.core.dag import Edges, chain_edges
+from ppsolve.models.core.problem import FREE, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import lower_replicas, replica_of
+from ppsolve.models.kinds.pipeline.replicas import Members
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Proposal, Request
+from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicaProblem:
+    """One replica alone."""
+
+    instance: PipelineInstance  # the pipeline of its micro-batches, numbered from 0
+    problem: Problem  # what it lowers to, with the tick of the joint problem
+    ops: slice  # its ops in the joint problem
+
+
+def members_of(problem: Problem) -> Members:
+    """Return the micro-batches of each replica of a joint problem, in the order of its ops."""
+    members = []
+    for replica in range(int(problem.replica.max()) + 1):
+        mine = problem.microbatch[(problem.replica == replica) & (problem.microbatch != FREE)]
+        members.append(tuple(dict.fromkeys(mine.tolist())))
+    return tuple(members)
+
+
+def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProblem]:
+    """Return the replicas of a pipeline, each alone.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    members : tuple of tuple of int
+
+    Returns
+    -------
+    list of ReplicaProblem
+    """
+    problems = lower_replicas(instance, members)
+    ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
+    return [
+        ReplicaProblem(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
+        for those, problem, end in zip(members, problems, ends, strict=True)
+    ]
+
+
+def with_replicas(heuristic: Heuristic) -> Heuristic:
+    """Return a published schedule that also runs pipelines with replicas, each by itself."""
+
+    def propose(request: Request) -> Proposal:
+        if request.instance.replicas is None:
+            alone: Proposal = heuristic.propose(request)
+            return alone
+        parts = [_alone(heuristic, asked) for asked in _requests(request)]
+        start = np.concatenate([each.start for each in parts])
+        schedule = Schedule(request.problem, start, waits=_waits(parts))
+        return Proposal(schedule, orders_if_whole(schedule))
+
+    return replace(heuristic, propose=propose)
+
+
+def _requests(request: Request) -> Iterator[Request]:
+    # Each replica has a fair part of the time that is left.
+    parts = parts_of(request.instance, members_of(request.problem))
+    for number, part in enumerate(parts):
+        clock = request.effort.clock.share(1 / (len(parts) - number))
+        effort = Effort(clock, uses_all=request.effort.uses_all)
+        yield Request(part.instance, part.problem, request.group_size, effort)
+
+
+def _alone(heuristic: Heuristic, request: Request) -> Schedule:
+    obstacle = heuristic.obstacle(request.instance)
+    if obstacle is not None:
+        raise NotApplicableError(f"{obstacle} in every replica")
+    schedule: Schedule = heuristic.propose(request).schedule
+    return schedule
+
+
+def _waits(schedules: list[Schedule]) -> Edges:
+    firsts = np.cumsum([0, *(len(schedule.start) for schedule in schedules)])
+    parts = [chain_edges([])]
+    for first, schedule in zip(firsts, schedules, strict=False):
+        if schedule.waits is not None:
+            before, after, lag = schedule.waits
+            parts.append((before + first, after + first, lag))
+    before, after, lag = map(np.concatenate, zip(*parts, strict=True))
+    return before, after, lag

@@ -1,0 +1,1 @@
+"""Many runs of the library: plans, curves, goodput, benchmarks, recorded runs."""

@@ -1,0 +1,174 @@
+"""Engine of many machines: dask's workers, each call there in a watched process of its own.
+
+Dask finds out that a worker is gone and gives its items to others, a bounded number of times; it
+also starts workers by Slurm, PBS, LSF and others (dask-jobqueue). Nothing of that is done here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.bench.record import Failure
+from ppsolve.solver.studies.bench.fork_server import EngineError, shared_fork_server
+from ppsolve.solver.studies.bench.machine import memory_share
+from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits, LocalEngine
+
+
+@dataclass(frozen=True)
+class ClusterParams:
+    """Patience with a cluster."""
+
+    ahead: int = 1000  # items that the scheduler holds; fewer let clusters grow more slowly
+    connecting: float = 10.0  # seconds in which a scheduler has to answer
+    closing: float = 30.0  # seconds that a cluster of this machine and a client get to close
+    hurried: float = 0.5  # those seconds if the run was interrupted
+
+
+class DaskEngine(Engine):
+    """Runs calls on the workers of a dask cluster.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address of the scheduler, or the file that it wrote its address to.
+    cluster : object, optional
+        A cluster of dask's, for example of dask-jobqueue; it is not closed.
+    processes : int
+        Workers of a cluster of this machine, where neither is given.
+
+    Raises
+    ------
+    InputError
+        Dask is not installed.
+    """
+
+    def __init__(
+        self,
+        scheduler: str | None = None,
+        *,
+        cluster: Any = None,
+        processes: int = 1,
+        params: ClusterParams = ClusterParams(),
+    ) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise InputError(
+                "dask is not installed; install ppsolve[dask]", field="--engine"
+            ) from None
+        self._dask = distributed
+        self._scheduler, self._cluster, self._processes = scheduler, cluster, processes
+        self._params = params
+
+    def map(
+        self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
+    ) -> Iterator[Finished]:
+        """Yield answers as they finish; raises EngineError if the scheduler does not answer.
+
+        Without a limit of memory it is a worker's own limit, shared by its threads.
+        """
+        waiting = enumerate(items)
+        with ExitStack() as stack:
+            client = self._client(stack)
+            ended = self._dask.as_completed()
+            places: dict[Any, int] = {}
+
+            def submit(count: int) -> None:
+                for index, item in islice(waiting, count):
+                    future = client.submit(_on_worker, function, item, limits, pure=False)
+                    places[future.key] = index
+                    ended.add(future)
+
+            submit(self._params.ahead)
+            while places:
+                future = next(ended)
+                yield self._finished(future, places.pop(future.key))
+                submit(1)
+
+    def _client(self, stack: ExitStack) -> Any:
+        """Return a client of the cluster; leaving `stack` lets go of it and of all items."""
+        where = self._cluster
+        if self._scheduler is None and where is None:
+            where = self._dask.LocalCluster(**self._of_this_machine())
+            stack.enter_context(_closed_in_time(where, self._params))
+        try:
+            client = self._dask.Client(where or self._address(), timeout=self._params.connecting)
+        except (OSError, ValueError) as error:
+            raise EngineError(f"no dask scheduler at {self._scheduler}: {error}") from None
+        stack.enter_context(_closed_in_time(client, self._params))
+        return client
+
+    def _address(self) -> str:
+        """Return the scheduler's address, which may stand in a file."""
+        given = str(self._scheduler)
+        if not Path(given).is_file():
+            return given
+        from ppsolve.models.documents.files import read_json
+
+        data = read_json(given)
+        if not isinstance(data, dict) or not isinstance(data.get("address"), str):
+            raise InputError("expected the file of a dask scheduler", source=given)
+        return str(data["address"])
+
+    def _of_this_machine(self) -> dict[str, Any]:
+        return {
+            "n_workers": self._processes,
+            "threads_per_worker": 1,
+            "memory_limit": memory_share(self._processes),
+            "dashboard_address": ":0",
+            "silence_logs": logging.ERROR,
+        }
+
+    def _finished(self, future: Any, index: int) -> Finished:
+        if future.status == "finished":
+            found: Finished = future.result()
+            return replace(found, index=index)
+        if future.status == "error":
+            error = future.exception()
+            if isinstance(error, self._dask.scheduler.KilledWorker):
+                count = error.allowed_failures + 1
+                words = f"{count} workers were lost while they ran it"
+                return Finished(index, failure=Failure.CRASH, error=words, attempts=count)
+            return Finished(index, failure=Failure.ERROR, error=f"{type(error).__name__}: {error}")
+        raise EngineError("the dask scheduler has gone; the same command goes on with the rest")
+
+
+@contextmanager
+def _closed_in_time(opened: Any, params: ClusterParams) -> Iterator[None]:
+    """Close a client or a cluster at the end of the block, once: a second time may hang."""
+    seconds = params.closing
+    try:
+        yield
+    except BaseException:
+        seconds = params.hurried
+        raise
+    finally:
+        with suppress(TimeoutError):
+            opened.close(timeout=seconds)
+
+
+def _on_worker(function: Callable[[Any], Any], item: Any, limits: Limits) -> Finished:
+    """Make a call in a watched process on a worker, while somebody waits for it."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    key = worker.get_current_task()
+    total = worker.memory_manager.memory_limit
+    if limits.memory is None and total:
+        limits = replace(limits, memory=total // worker.state.nthreads)
+
+    def is_wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state == "executing"
+
+    engine = LocalEngine(1, shared_fork_server(), is_wanted)
+    for finished in engine.map(function, [item], limits):
+        return finished
+    return Finished(0, failure=Failure.ERROR, error="nobody waits for it any more")

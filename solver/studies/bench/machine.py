@@ -1,0 +1,117 @@
+"""The machine that runs here: its facts, its memory, and the memory of groups of processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+
+from ppsolve.models.studies.bench.record import Machine
+from ppsolve.solver.run.options import default_workers
+
+GIB = 2**30
+
+_PROC = Path("/proc")
+_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
+"""Where Linux says what a container or a job of a cluster may take, versions 2 and 1 of cgroups."""
+
+
+@cache
+def this_machine() -> Machine:
+    """Return the facts of this machine, with versions of what solves here."""
+    return Machine(
+        cpu=_cpu(),
+        cores=default_workers(),
+        memory_gib=round(memory_size() / GIB, 1),
+        platform=platform.platform(terse=True),
+        python=platform.python_version(),
+        ortools=version("ortools"),
+        numpy=version("numpy"),
+        ppsolve=version("ppsolve"),
+    )
+
+
+def machine_id(machine: Machine) -> str:
+    """Return a short hash of the facts of a machine."""
+    text = json.dumps(machine.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in (_PROC / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def memory_size() -> int:
+    """Return the bytes that this process may use: of its machine, container or job of a cluster."""
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in _limit_files():
+        with suppress(OSError, ValueError):
+            size = min(size, int(path.read_text(encoding="ascii")))
+    return size
+
+
+def _limit_files() -> Iterator[Path]:
+    """Yield the files of memory limits of all groups that this process is in, inner ones first."""
+    lines = ["0::/", "0:memory:/"]
+    with suppress(OSError):
+        lines += (_PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
+    for _, controllers, group in (line.split(":", 2) for line in lines):
+        if controllers in _CGROUP_FILES:
+            base, name = os.path.split(_CGROUP_FILES[controllers])
+            inner = PurePosixPath(group.lstrip("/"))
+            yield from (_CGROUP / base / outer / name for outer in (inner, *inner.parents))
+
+
+def memory_share(processes: int) -> int:
+    """Return the bytes that each of `processes` may take by default."""
+    # A tenth stays free: where the last pages are gone, the system kills by itself.
+    return int(memory_size() * 0.9) // processes
+
+
+def group_memory() -> dict[int, int]:
+    """Return the resident bytes of each process group; shared pages count for each process."""
+    if not (_PROC / "self" / "stat").exists():
+        return _group_memory_by_ps()
+    page, found = os.sysconf("SC_PAGE_SIZE"), dict[int, int]()
+    for name in os.listdir(_PROC):
+        if name.isdecimal():
+            with suppress(OSError):
+                stat = (_PROC / name / "stat").read_bytes()
+                # Behind the name: the process group is field 2, resident pages are field 21.
+                fields = stat[stat.rindex(b")") + 2 :].split()
+                group = int(fields[2])
+                found[group] = found.get(group, 0) + int(fields[21]) * page
+    return found
+
+
+def _group_memory_by_ps() -> dict[int, int]:
+    command = ["ps", "-A", "-o", "pgid=,rss="]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found: dict[int, int] = {}
+    for line in lines.splitlines():
+        group, kib = map(int, line.split())
+        found[group] = found.get(group, 0) + kib * 1024
+    return found
+
+
+def kernel_kills() -> int:
+    """Return the number of processes that Linux has killed so far because memory ran out."""
+    with suppress(OSError):
+        for line in (_PROC / "vmstat").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0

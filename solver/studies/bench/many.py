@@ -1,0 +1,178 @@
+"""The library's way to solve many instances: answers come as they finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from inspect import signature
+from typing import Any
+
+from ppsolve.models.core.result import Result
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.studies.bench.record import Failure
+from ppsolve.solver.api import api
+from ppsolve.solver.api.kinds import kind_of, known_kind
+from ppsolve.solver.run.options import Options, default_workers
+from ppsolve.solver.studies.bench.machine import GIB, memory_share
+from ppsolve.solver.studies.bench.pool import Engine, Limits, LocalEngine, wall_cap
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one instance.
+
+    Parameters
+    ----------
+    index : int
+        Its place, from 0.
+    result : Result or None
+        As from `ppsolve.optimize`; None where it failed.
+    failure, error : Failure and str, or None
+        How it failed, and that in words.
+    """
+
+    index: int
+    result: Result | None = None
+    failure: Failure | None = None
+    error: str | None = None
+
+
+def optimize_many(
+    instances: Iterable[Instance],
+    *,
+    engine: str | Engine = "local",
+    processes: int = 1,
+    hard_limit: float | None = None,
+    memory_limit: float | None = None,
+    **options: Any,
+) -> Iterator[Answer]:
+    """Optimize instances in processes of their own, and yield answers as they finish.
+
+    A crash, a hang or a lack of memory costs its own instance only. Closing the iterator ends what
+    still runs.
+
+    Parameters
+    ----------
+    instances : iterable of Instance
+        Validated instances, taken as they are needed.
+    engine : str or Engine
+        ``local``, ``dask`` (a cluster of this machine), or an engine such as
+        ``DaskEngine(cluster=...)`` of `ppsolve.solver.studies.bench.cluster`.
+    processes : int
+        Instances side by side, for the two engines that are named.
+    hard_limit : float or None
+        Seconds after which an instance is given up; a little over the time limit by default.
+    memory_limit : float or None
+        GiB that one may take; by default its share of the memory.
+    **options
+        Options of `ppsolve.optimize` other than `on_progress` and `began`. By default instances
+        side by side share the processors as `workers`.
+
+    Returns
+    -------
+    iterator of Answer
+        In order of finish.
+
+    Raises
+    ------
+    InputError
+        An option is unknown or out of range.
+    """
+    return _answers(instances, *set_up(engine, options, processes, hard_limit, memory_limit))
+
+
+def set_up(
+    engine: str | Engine,
+    options: Mapping[str, Any],
+    processes: int,
+    hard_limit: float | None,
+    memory_limit: float | None,
+) -> tuple[Engine, dict[str, Any], Limits]:
+    """Return the engine, options and limits of a run; parameters as of `optimize_many`.
+
+    Parameters
+    ----------
+    engine : str or Engine
+        ``local``, ``dask`` or an engine.
+    options : mapping
+        Keywords of `ppsolve.optimize`.
+    processes : int
+        Instances side by side.
+    hard_limit, memory_limit : float or None
+        Seconds and GiB of each instance.
+
+    Returns
+    -------
+    (Engine, dict, Limits)
+        The options with `workers`. Workers of a cluster know the memory of their own machines.
+
+    Raises
+    ------
+    InputError
+        An option is unknown, has no meaning in another process, or is out of range.
+    """
+    where = _engine(engine, processes)
+    is_local = isinstance(where, LocalEngine)
+    checked = _checked_options(options, default_workers() // processes if is_local else 1)
+    is_kept = not checked.get("deterministic", False)
+    memory = None if memory_limit is None else int(memory_limit * GIB)
+    limits = Limits(
+        hard_limit or wall_cap(checked["time_limit"], is_kept=is_kept),
+        memory_share(processes) if memory is None and is_local else memory,
+    )
+    return where, checked, limits
+
+
+def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    elsewhere = ("on_progress", "began")
+    for name in options:
+        if name in elsewhere:
+            raise InputError("expected none for many instances: they run elsewhere", field=name)
+        known = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
+        if name not in known:
+            raise InputError(f'unknown option "{name}"' + did_you_mean(name, sorted(known)))
+    given = {"time_limit": 60.0, "workers": None, **options}
+    if given["workers"] is None:
+        given["workers"] = 1 if given.get("deterministic") else max(1, workers)
+    checked = {field.name for field in fields(Options)}
+    Options.checked(**{name: value for name, value in given.items() if name in checked})
+    return given
+
+
+def _engine(engine: str | Engine, processes: int) -> Engine:
+    if processes < 1:
+        raise InputError(f"expected at least 1, got {processes}", field="processes")
+    if not isinstance(engine, str):
+        return engine
+    if engine == "local":
+        return LocalEngine(processes)
+    if engine == "dask":
+        from ppsolve.solver.studies.bench.cluster import DaskEngine
+
+        return DaskEngine(processes=processes)
+    raise InputError(f'expected local, dask or an engine, got "{engine}"', field="engine")
+
+
+def _answers(
+    instances: Iterable[Instance], engine: Engine, options: Mapping[str, Any], limits: Limits
+) -> Iterator[Answer]:
+    solve = partial(_solve, options=dict(options))
+    for finished in engine.map(solve, instances, limits):
+        result = None if finished.value is None else _result(*finished.value)
+        yield Answer(finished.index, result, finished.failure, finished.error)
+
+
+def _solve(instance: Instance, options: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the kind, the unit of values and the result as JSON: its parts are made when read."""
+    result = api.optimize(instance, **options)
+    return instance.kind, kind_of(instance).value_unit(instance), result.model_dump_json()
+
+
+def _result(name: str, unit: str, text: str) -> Result:
+    kind = known_kind(name)
+    assert kind is not None, "an instance of this kind was solved"
+    model, _ = kind.documents(unit)
+    return model.model_validate_json(text)

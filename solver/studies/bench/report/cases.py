@@ -1,0 +1,273 @@
+"""Records of a report with the best known values, and the outcome of each method on them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from ppsolve.models.core.result import HeuristicStatus, Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.bench.record import BenchPeer, BenchRecord
+
+OURS = "ppsolve"
+PROVED = (Status.OPTIMAL, Status.INFEASIBLE)
+
+TOLERANCE = 1e-9
+"""Relative difference up to which values count as equal: that of the checker."""
+
+Identity = tuple[str, ...]
+"""Family, name and objective of an instance, and settings where they tell two records apart."""
+
+
+class Role(StrEnum):
+    """What a method is."""
+
+    OURS = "ours"
+    PEER = "peer"
+    HEURISTIC = "heuristic"
+
+
+class OutcomeState(StrEnum):
+    """How a method ended on an instance."""
+
+    SOLVED = "solved"
+    INFEASIBLE = "infeasible"
+    NOT_APPLICABLE = "not_applicable"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, order=True)
+class Method:
+    """A method by its role and name; ours is the solver with all that it runs."""
+
+    role: Role
+    name: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one method on one instance."""
+
+    method: Method
+    state: OutcomeState  # solved: it has a valid schedule, or proved that there is none
+    value: float | None = None  # of its schedule, in the unit of the instance's objective
+    bound: float | None = None  # lower bound that it proved
+    proved: bool = False  # whether it proved its answer
+    seconds: float | None = None  # wall time
+    reason: str | None = None  # why it has no schedule
+
+
+@dataclass(frozen=True)
+class ScoredRecord:
+    """A record with the best value that any record has for its instance."""
+
+    record: BenchRecord
+    outcomes: tuple[Outcome, ...]  # of ours, of peers and of heuristics
+    best: float | None  # least value that any method reached
+
+    @property
+    def family(self) -> str:
+        """The family of the instance."""
+        return self.record.family
+
+    @property
+    def name(self) -> str:
+        """The instance's name within its family."""
+        return self.record.instance
+
+    @property
+    def label(self) -> str:
+        """Family and name."""
+        return f"{self.family}/{self.name}"
+
+    @cached_property
+    def bounds(self) -> dict[str, float]:
+        """Lower bounds by name: of each rule, of our run as a whole, and of peers."""
+        found = {bound.name: float(bound.value) for bound in self.record.bounds}
+        for outcome in self.outcomes:
+            if outcome.bound is not None:
+                found[f"{outcome.method.name}, in the end"] = outcome.bound
+        return found
+
+    def excess(self, value: float | None) -> float | None:
+        """Return (value - best) / best; None without a value, or where best is 0 and value not."""
+        if value is None or self.best is None:
+            return None
+        if is_equal(value, self.best):
+            return 0.0
+        return (value - self.best) / self.best if self.best else None
+
+    def is_best(self, outcome: Outcome) -> bool:
+        """Return True if no method has a smaller value."""
+        return (
+            outcome.value is not None
+            and self.best is not None
+            and is_equal(outcome.value, self.best)
+        )
+
+
+def is_equal(one: float, other: float) -> bool:
+    """Return True if two values differ by rounding at most.
+
+    Parameters
+    ----------
+    one, other : float
+        Values of one unit.
+
+    Returns
+    -------
+    bool
+        Whether they differ by at most `TOLERANCE` of the larger one.
+    """
+    return math.isclose(one, other, rel_tol=TOLERANCE)
+
+
+def is_above(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
+    """Return True if a value is larger than another by more than a tolerance.
+
+    Parameters
+    ----------
+    one, other : float
+        Values of one unit.
+    tolerance : float
+        Share of the larger one.
+
+    Returns
+    -------
+    bool
+        Whether `one` is above `other`.
+    """
+    return one - other > max(tolerance, TOLERANCE) * max(abs(one), abs(other))
+
+
+def written(value: float | None) -> str:
+    """Return a value in digits, or none."""
+    return "none" if value is None else f"{value:,.10g}"
+
+
+def identity(record: BenchRecord) -> Identity:
+    """Return family, name and objective, which are the same for all versions."""
+    return (record.family, record.instance, record.objective or "")
+
+
+def identity_with_settings(record: BenchRecord) -> Identity:
+    """Return the identity of an instance together with the settings that people choose."""
+    chosen = {"workers", "seed", "deterministic", "deterministic_limit", "gap"}
+    settings = sorted((name, repr(record.settings.get(name))) for name in chosen)
+    return (*identity(record), repr(record.time_limit), *(value for _, value in settings))
+
+
+def identities(
+    files: Iterable[Sequence[BenchRecord]],
+) -> Callable[[BenchRecord], Identity]:
+    """Return the shortest identity that tells the records of each file apart."""
+    repeated = any(
+        count > 1 for records in files for count in Counter(map(identity, records)).values()
+    )
+    return identity_with_settings if repeated else identity
+
+
+def by_identity(
+    records: Sequence[BenchRecord], name: Callable[[BenchRecord], Identity], source: str
+) -> dict[Identity, BenchRecord]:
+    """Return records of one file by identity.
+
+    Parameters
+    ----------
+    records : sequence of BenchRecord
+        The records.
+    name : callable
+        Returns the identity of a record.
+    source : str
+        The file, for messages.
+
+    Returns
+    -------
+    dict of Identity to BenchRecord
+        In the order of the file.
+
+    Raises
+    ------
+    InputError
+        An instance is there twice with the same settings.
+    """
+    found: dict[Identity, BenchRecord] = {}
+    for number, record in enumerate(records, 1):
+        if name(record) in found:
+            raise InputError(
+                f'"{record.instance}" of family "{record.family}" is there twice with the same '
+                "settings: expected one record of it in a file that is compared",
+                source=f"{source}: line {number}",
+                field="instance",
+            )
+        found[name(record)] = record
+    return found
+
+
+def cases_of(records: Sequence[BenchRecord]) -> list[ScoredRecord]:
+    """Return the case of every record; records of one instance share their best value."""
+    outcomes = [tuple(_outcomes(record)) for record in records]
+    best: dict[Identity, float] = {}
+    for record, own in zip(records, outcomes, strict=True):
+        values = [outcome.value for outcome in own if outcome.value is not None]
+        if values:
+            best[identity(record)] = min(*values, best.get(identity(record), values[0]))
+    return [
+        ScoredRecord(record, own, best.get(identity(record)))
+        for record, own in zip(records, outcomes, strict=True)
+    ]
+
+
+def _outcomes(record: BenchRecord) -> Iterator[Outcome]:
+    yield _ours(record)
+    for peer in record.peers or ():
+        yield _of_peer(peer)
+    for entry in record.heuristics:
+        is_solved = entry.status is HeuristicStatus.FEASIBLE
+        yield Outcome(
+            Method(Role.HEURISTIC, entry.name),
+            OutcomeState.SOLVED if is_solved else OutcomeState(entry.status.value),
+            value=_number(entry.value) if is_solved else None,
+            seconds=entry.seconds,
+            reason=entry.reason,
+        )
+
+
+def _ours(record: BenchRecord) -> Outcome:
+    is_solved = record.value is not None or record.status is Status.INFEASIBLE
+    failed = record.failure is not None
+    reason = f"{record.failure}: {record.error or 'no message'}" if failed else "no schedule found"
+    return Outcome(
+        Method(Role.OURS, OURS),
+        OutcomeState.SOLVED if is_solved else OutcomeState.FAILED,
+        value=_number(record.value),
+        bound=_number(record.bound),
+        proved=record.status in PROVED and not failed,
+        seconds=record.seconds,
+        reason=None if is_solved else reason,
+    )
+
+
+def _of_peer(peer: BenchPeer) -> Outcome:
+    status = peer.status.upper()
+    is_found = status in {Status.OPTIMAL, Status.FEASIBLE} and peer.value is not None
+    is_proved = is_found if status == Status.OPTIMAL else status == Status.INFEASIBLE
+    is_made_for_others = peer.status == OutcomeState.NOT_APPLICABLE
+    unsolved = OutcomeState.NOT_APPLICABLE if is_made_for_others else OutcomeState.FAILED
+    return Outcome(
+        Method(Role.PEER, peer.name),
+        OutcomeState.SOLVED if is_found or is_proved else unsolved,
+        value=_number(peer.value) if is_found else None,
+        bound=_number(peer.bound),
+        proved=is_proved,
+        seconds=peer.seconds,
+        reason=None if is_found or is_proved else f"status {peer.status}",
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,208 @@
+"""What changed from one file of results to another: regressions by name, and improvements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.solver.studies.bench.report.cases import (
+    PROVED,
+    Identity,
+    by_identity,
+    identities,
+    is_above,
+    written,
+)
+from ppsolve.solver.studies.bench.report.findings import Contradiction
+
+
+class Change(StrEnum):
+    """What changed for an instance."""
+
+    FAILURE = "failure"
+    VALUE = "value"
+    PROOF = "proof"
+    BOUND = "bound"
+    TIME = "time"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A change of one instance."""
+
+    change: Change
+    family: str
+    instance: str
+    before: str  # in words or figures, with units
+    after: str
+    size: float | None = None  # (after - before) / before, if there is such a figure
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two files of results, instance by instance."""
+
+    instances: int  # in both files
+    regressions: tuple[Difference, ...]
+    improvements: tuple[Difference, ...]
+    only_before: tuple[str, ...]  # instances that the later file lacks
+    only_after: tuple[str, ...]
+    contradictions: tuple[Contradiction, ...]  # bounds of one file above values of the other
+    is_other_machine: bool  # for some instance, so that times say little
+    has_other_limit: bool  # for some instance
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What counts as worse."""
+
+    tolerance: float = 0.0  # share by which a value or bound may be worse
+    time_ratio: float | None = None  # factor by which times may grow; None does not judge them
+    least_seconds: float = 0.1  # smaller differences are jitter: a process starts in that time
+
+
+Pair = tuple[BenchRecord, BenchRecord]
+"""The records of one instance in both files, the earlier one first."""
+
+
+def compare(
+    before: Sequence[BenchRecord],
+    after: Sequence[BenchRecord],
+    judgement: Judgement,
+    sources: tuple[str, str],
+) -> Comparison:
+    """Return the regressions and improvements between two files of results.
+
+    Parameters
+    ----------
+    before, after : sequence of BenchRecord
+        Records of each file.
+    judgement : Judgement
+        What counts as worse.
+    sources : tuple of str
+        Names of both files.
+
+    Returns
+    -------
+    Comparison
+        Regressions in the order of the later file.
+
+    Raises
+    ------
+    InputError
+        An instance is in one file twice, or has another unit in the other file.
+    """
+    name = identities([before, after])
+    earlier, later = by_identity(before, name, sources[0]), by_identity(after, name, sources[1])
+    shared = [(earlier[key], record) for key, record in later.items() if key in earlier]
+    for pair in shared:
+        _refuse_other_units(pair, sources)
+    worse = [found for pair in shared for found in _worse(*pair, judgement)]
+    better = [found for old, new in shared for found in _worse(new, old, judgement)]
+    return Comparison(
+        instances=len(shared),
+        regressions=tuple(worse),
+        improvements=tuple(_turned(found) for found in better),
+        only_before=tuple(_label(key) for key in earlier if key not in later),
+        only_after=tuple(_label(key) for key in later if key not in earlier),
+        contradictions=tuple(found for pair in shared for found in _contradictions(pair)),
+        is_other_machine=any(old.machine_id != new.machine_id for old, new in shared),
+        has_other_limit=any(old.time_limit != new.time_limit for old, new in shared),
+    )
+
+
+def _label(key: Identity) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _turned(found: Difference) -> Difference:
+    size = found.size
+    if size is not None:
+        size = None if size == -1 else -size / (1 + size)
+    return Difference(found.change, found.family, found.instance, found.after, found.before, size)
+
+
+def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
+    old, new = pair
+    if old.time_unit != new.time_unit:
+        raise InputError(
+            f'"{new.instance}" of family "{new.family}" is in {new.time_unit}, in {sources[0]} it '
+            f"is in {old.time_unit}: expected files about the same instances",
+            source=sources[1],
+            field="time_unit",
+        )
+
+
+def _worse(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    """Yield in what `new` is worse than `old`; a new failure says it all."""
+    if new.failure is not None:
+        if old.failure is None:
+            yield _difference(Change.FAILURE, new, old.status.value, f"{new.failure}")
+        return
+    if old.failure is not None:
+        return
+    yield from _worse_value(old, new, judgement)
+    if old.status in PROVED and new.status not in PROVED:
+        yield _difference(Change.PROOF, new, _proof(old), _proof(new))
+    else:
+        yield from _worse_bound(old, new, judgement)
+    yield from _slower(old, new, judgement)
+
+
+def _difference(
+    change: Change, record: BenchRecord, before: str, after: str, size: float | None = None
+) -> Difference:
+    return Difference(change, record.family, record.instance, before, after, size)
+
+
+def _worse_value(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    if old.value is None:
+        return
+    if new.value is None or is_above(new.value, old.value, judgement.tolerance):
+        size = (new.value - old.value) / old.value if new.value is not None and old.value else None
+        yield _difference(Change.VALUE, new, written(old.value), written(new.value), size)
+
+
+def _worse_bound(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    if old.bound is None or new.status in PROVED:
+        return
+    if new.bound is None or is_above(old.bound, new.bound, judgement.tolerance):
+        size = None if new.bound is None else (new.bound - old.bound) / old.bound
+        yield _difference(Change.BOUND, new, written(old.bound), written(new.bound), size)
+
+
+def _slower(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    times = _times(old, new)
+    if judgement.time_ratio is None or times is None:
+        return
+    before, after = times
+    if after - before > judgement.least_seconds and after > judgement.time_ratio * before:
+        size = (after - before) / before if before else None
+        yield _difference(Change.TIME, new, f"{before:.3g} s", f"{after:.3g} s", size)
+
+
+def _times(old: BenchRecord, new: BenchRecord) -> tuple[float, float] | None:
+    """Return seconds to the proof where both have one, else of runs with the same limit."""
+    if old.seconds_to_proof is not None and new.seconds_to_proof is not None:
+        return old.seconds_to_proof, new.seconds_to_proof
+    if old.seconds_to_proof is None and new.seconds_to_proof is None:
+        return (old.seconds, new.seconds) if old.time_limit == new.time_limit else None
+    return None
+
+
+def _contradictions(pair: Pair) -> Iterator[Contradiction]:
+    old, new = pair
+    for one, other, when in ((old, new, "now"), (new, old, "before")):
+        if one.bound is None or other.value is None or not is_above(one.bound, other.value):
+            continue
+        bound, value = written(one.bound), written(other.value)
+        text = f"the bound {bound} is above the value {value} found {when}"
+        yield Contradiction(new.family, new.instance, text)
+
+
+def _proof(record: BenchRecord) -> str:
+    bound = "no bound" if record.bound is None else f"bound {written(record.bound)}"
+    return f"{record.status.value}, {bound}"

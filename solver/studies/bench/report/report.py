@@ -1,0 +1,137 @@
+"""The report over one file of benchmark results, or over two that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.bench.file import Records
+from ppsolve.models.studies.bench.record import Machine
+from ppsolve.solver.studies.bench.report.cases import ScoredRecord, cases_of
+from ppsolve.solver.studies.bench.report.comparison import Comparison, Judgement, compare
+from ppsolve.solver.studies.bench.report.findings import (
+    Contradiction,
+    Outliers,
+    contradictions,
+    outliers,
+)
+from ppsolve.solver.studies.bench.report.rows import (
+    BoundRow,
+    FamilyRow,
+    GapCurve,
+    MethodRow,
+    PerformanceProfile,
+    ReasonRow,
+    bound_rows,
+    family_row,
+    gap_curve,
+    method_rows,
+    profiles,
+    reason_rows,
+)
+
+
+@dataclass(frozen=True)
+class FamilyFigures:
+    """Figures over one family, or over all of them."""
+
+    total: FamilyRow
+    methods: tuple[MethodRow, ...]
+    bounds: tuple[BoundRow, ...]
+    profiles: tuple[PerformanceProfile, ...]
+    curve: GapCurve
+
+
+@dataclass(frozen=True)
+class Report:
+    """All figures of a report."""
+
+    source: str  # name of the file
+    baseline: str | None  # name of the earlier file that it is compared with
+    every: FamilyFigures  # over all families
+    families: tuple[FamilyFigures, ...]  # sorted by name
+    reasons: tuple[ReasonRow, ...]  # why methods have no schedule
+    outliers: Outliers
+    contradictions: tuple[Contradiction, ...]  # of both files
+    comparison: Comparison | None
+    machines: dict[str, Machine]  # by identity
+    time_limits: tuple[float, ...]  # of the runs, in seconds, ascending
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain data for JSON."""
+        found = asdict(self)
+        found["machines"] = {name: one.model_dump() for name, one in self.machines.items()}
+        return {"schema": 1, "kind": "bench-report", **found}
+
+
+def bench_report(
+    records: Records,
+    source: str,
+    baseline: tuple[Records, str] | None = None,
+    judgement: Judgement | None = None,
+) -> Report:
+    """Return the report over benchmark results.
+
+    Parameters
+    ----------
+    records : Records
+        Results, as `read_records` reads them.
+    source : str
+        Name of their file.
+    baseline : tuple of Records and str, optional
+        Earlier results and the name of their file.
+    judgement : Judgement, optional
+        What counts as worse than in the baseline.
+
+    Returns
+    -------
+    Report
+        Figures over all families and each of them.
+
+    Raises
+    ------
+    InputError
+        There are no results, or the files are not about the same instances.
+    """
+    _refuse_empty(records, source)
+    cases = cases_of(records.records)
+    families: dict[str, list[ScoredRecord]] = {}
+    for case in sorted(cases, key=lambda case: case.family):
+        families.setdefault(case.family, []).append(case)
+    comparison = None
+    if baseline is not None:
+        _refuse_empty(*baseline)
+        sources = (baseline[1], source)
+        old = baseline[0].records
+        comparison = compare(old, records.records, judgement or Judgement(), sources)
+    across = () if comparison is None else comparison.contradictions
+    limits = {record.time_limit for record in records.records if record.time_limit is not None}
+    return Report(
+        source=source,
+        baseline=None if baseline is None else baseline[1],
+        every=_part("all", cases),
+        families=tuple(_part(name, own) for name, own in families.items()),
+        reasons=tuple(reason_rows(cases)),
+        outliers=outliers(families),
+        contradictions=(*contradictions(cases), *across),
+        comparison=comparison,
+        machines=records.machines,
+        time_limits=tuple(sorted(limits)),
+    )
+
+
+def _part(name: str, cases: Sequence[ScoredRecord]) -> FamilyFigures:
+    return FamilyFigures(
+        family_row(name, cases),
+        tuple(method_rows(cases)),
+        tuple(bound_rows(cases)),
+        tuple(profiles(cases)),
+        gap_curve(name, cases),
+    )
+
+
+def _refuse_empty(records: Records, source: str) -> None:
+    if not records.records:
+        raise InputError("expected results of a benchmark, there are none", source=source)

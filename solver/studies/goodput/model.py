@@ -1,0 +1,487 @@
+"""Goodput of data-parallel training: throughput times statistical efficiency (AdaptDL, Pollux)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ppsolve.models.core.arrays import (
+    Amount,
+    Floats,
+    Quantity,
+    allocation,
+    as_array,
+    as_number,
+    plain,
+    refuse,
+    whole_numbers,
+)
+from ppsolve.models.core.problem import BoolArray, IntArray
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.goodput.files import GoodputRow, ParamsDocument
+from ppsolve.models.studies.goodput.params import GradParams, PerfParams, configuration
+from ppsolve.solver.studies.goodput.search import BatchLimits, Best, best_configurations
+
+
+@dataclass(frozen=True)
+class GoodputModel:
+    """Goodput of one job in all its configurations; immutable, free of shared state.
+
+    All methods broadcast numbers, lists and arrays as numpy does: scalars in, scalars out.
+
+    Parameters
+    ----------
+    perf : PerfParams
+        Step times (or seven numbers in the order of its fields).
+    grad : GradParams
+        Gradient statistics (or two numbers).
+    init_batch_size : float
+        Batch size of efficiency 1, the smallest that is allowed.
+
+    Raises
+    ------
+    InputError
+        Names the argument that cannot be used.
+    """
+
+    perf: PerfParams
+    grad: GradParams
+    init_batch_size: float
+
+    @classmethod
+    def of(
+        cls,
+        document: ParamsDocument,
+        grad: GradParams | None = None,
+        init_batch_size: float | None = None,
+    ) -> GoodputModel:
+        """Return the model of a parameter document; arguments replace its own figures.
+
+        Parameters
+        ----------
+        document : ParamsDocument
+            Step times, and perhaps the rest.
+        grad : GradParams, optional
+            Gradient statistics.
+        init_batch_size : float, optional
+            Batch size of efficiency 1.
+
+        Returns
+        -------
+        GoodputModel
+            In the time unit of the document.
+
+        Raises
+        ------
+        InputError
+            Gradient statistics or initial batch size are neither given nor in the document.
+        """
+        statistics = document.grad_params if grad is None else grad
+        if statistics is None:
+            raise InputError("expected gradient statistics, sqr and var", field="grad")
+        size = document.init_batch_size if init_batch_size is None else init_batch_size
+        if size is None:
+            raise InputError("expected the batch size of efficiency 1", field="init_batch_size")
+        return cls(document.perf_params, statistics, float(size))
+
+    def __post_init__(self) -> None:
+        """Check the arguments; sequences become parameters."""
+        object.__setattr__(self, "perf", _params("perf", PerfParams, self.perf))
+        object.__setattr__(self, "grad", _params("grad", GradParams, self.grad))
+        size = as_number("init_batch_size", self.init_batch_size, above=0)
+        object.__setattr__(self, "init_batch_size", int(size) if size == int(size) else size)
+
+    def accum_time(self, atomic_bsz: ArrayLike) -> Quantity:
+        """Return `PerfParams.accum_time`."""
+        return self.perf.accum_time(atomic_bsz)
+
+    def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
+        """Return the time of the gradient exchange, as `PerfParams.network_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
+        return self.perf.network_time(num_nodes, num_replicas)
+
+    def optim_time(
+        self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
+    ) -> Quantity:
+        """Return the time of a step that exchanges gradients, as `PerfParams.optim_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
+        return self.perf.optim_time(num_nodes, num_replicas, atomic_bsz)
+
+    def step_time(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return the time of a step with its accumulation, as `PerfParams.step_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
+        return self.perf.step_time(num_nodes, num_replicas, atomic_bsz, accum_steps)
+
+    def throughput(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return samples per unit of time; errors as in `PerfParams.step_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            Samples per unit of time of the parameters.
+        """
+        values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
+        speed: Floats = _batch(values) / self.perf.step_time(*values)
+        return plain(speed)
+
+    def efficiency(self, batch_size: ArrayLike) -> Quantity:
+        """Return `GradParams.efficiency` of batch sizes, which are above 0."""
+        batch = as_array("batch_size", batch_size, above=0)
+        return self.grad.efficiency(batch / self.init_batch_size)
+
+    def evaluate(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return the goodput, throughput times efficiency (Pollux, OSDI 2021).
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            Useful samples per unit of time: as many samples of the initial batch size make the same
+            progress.
+
+        Raises
+        ------
+        InputError
+            As in `PerfParams.step_time`; or a batch is smaller than the initial batch size.
+        """
+        values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
+        batch = _batch(values)
+        expected = (
+            "num_replicas * atomic_bsz * (accum_steps + 1) of at least the initial batch size "
+            f"{self.init_batch_size:g}"
+        )
+        refuse("atomic_bsz", batch, batch < self.init_batch_size, expected)
+        efficiency = self.grad.efficiency(batch / self.init_batch_size)
+        goodput: Floats = batch / self.perf.step_time(*values) * efficiency
+        return plain(goodput)
+
+    __call__ = evaluate
+
+    def optimize(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        max_batch_size: float | None = None,
+        atomic_bsz_range: tuple[float | None, float | None] | None = None,
+        accumulation: bool = False,
+        compat: bool = False,
+    ) -> tuple[Quantity, Amount, Amount]:
+        """Return the best goodput of each allocation, and how it is reached.
+
+        The best of all whole micro-batch sizes and accumulation steps that the limits allow, to the
+        rounding of doubles; of equal ones a smaller batch. (Where accumulation is next to free and
+        a micro-batch may have more than 16,384 sizes, not all are tried: the loss is below 1e-4.)
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : array_like
+            Whole numbers, 1 <= nodes <= replicas; they broadcast.
+        max_batch_size : float, optional
+            Largest batch over all replicas and accumulation steps; the initial one by default.
+        atomic_bsz_range : pair of float or None, optional
+            Least and greatest micro-batch size; 1 and `max_batch_size` by default.
+        accumulation : bool
+            Whether accumulation steps may be used. Then one replica takes at least one beyond the
+            initial batch size, as the gradient statistics need two micro-batches.
+        compat : bool
+            The published answer: the best of 50 batch sizes in geometric steps, each with the
+            fewest accumulation steps; `max_batch_size` gives way to each replica's least
+            micro-batch and to rounding up. If that answer is allowed, the one without `compat` is
+            at least as good.
+
+        Returns
+        -------
+        goodput, atomic_bsz, accum_steps
+            float, int, int for scalars; else arrays of the broadcast shape. All are 0 (with
+            `compat` only the goodput) where no configuration is allowed.
+
+        Raises
+        ------
+        InputError
+            An impossible allocation, or limits that exclude everything for any allocation.
+        """
+        limits = BatchLimits.of(
+            self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
+        )
+        nodes, replicas = allocation(num_nodes, num_replicas)
+        best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
+        best = Best(*(values.reshape(nodes.shape) for values in best))
+        atomic, accum = best.atomic.astype(np.int64), best.accum.astype(np.int64)
+        return plain(best.goodput), plain(atomic), plain(accum)
+
+
+def _params(name: str, kind: type[Any], value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
+    names = ", ".join(kind.__dataclass_fields__)
+    try:
+        numbers = tuple(value)
+    except TypeError:
+        numbers = ()
+    if isinstance(value, str | dict) or len(numbers) != len(kind.__dataclass_fields__):
+        raise InputError(
+            f"expected {kind.__name__} or the numbers {names}, got {describe(value)}", field=name
+        )
+    try:
+        return kind(*numbers)
+    except InputError as error:
+        raise InputError(error.message, field=f"{name}.{error.field}") from None
+
+
+Configuration = tuple[int, int, int, int]
+"""Nodes, replicas, samples of a micro-batch and replica, accumulation steps."""
+
+
+def predicted_rows(
+    perf: PerfParams, model: GoodputModel | None, configurations: Sequence[Configuration]
+) -> tuple[GoodputRow, ...]:
+    """Return the step time, throughput, efficiency and goodput of each configuration.
+
+    Parameters
+    ----------
+    perf : PerfParams
+        Step times.
+    model : GoodputModel or None
+        With gradient statistics; without it efficiency and goodput are absent.
+    configurations : sequence of Configuration
+        At least one.
+
+    Returns
+    -------
+    tuple of GoodputRow
+        Without efficiency and goodput below the initial batch size, where they are not defined.
+    """
+    chosen = np.array(configurations, dtype=np.int64).T
+    figures = _times(perf, chosen) if model is None else _figures(model, chosen)
+    least = np.inf if model is None else model.init_batch_size
+    return tuple(
+        _row(configuration, found if _batch(configuration) >= least else found[:2])
+        for configuration, found in zip(configurations, figures.T.tolist(), strict=True)
+    )
+
+
+def best_rows(
+    model: GoodputModel, allocations: Sequence[tuple[int, int]], limits: BatchLimits
+) -> tuple[GoodputRow, ...]:
+    """Return the best configuration of each allocation; errors as in `GoodputModel.optimize`.
+
+    Parameters
+    ----------
+    model : GoodputModel
+        The job.
+    allocations : sequence of (int, int)
+        Nodes and replicas; at least one pair.
+    limits : BatchLimits
+        The configurations to choose from.
+
+    Returns
+    -------
+    tuple of GoodputRow
+        One row for each allocation, of goodput 0 where the limits allow nothing.
+    """
+    nodes, replicas = allocation(*np.array(allocations, dtype=np.int64).T)
+    best = best_configurations(model.perf, model.grad, nodes, replicas, limits)
+    chosen = np.array([nodes, replicas, best.atomic, best.accum], dtype=np.int64)
+    allowed = best.goodput > 0
+    figures = np.zeros((4, len(nodes)))
+    figures[:, allowed] = _figures(model, chosen[:, allowed])
+    nothing = (None, None, None, 0.0)
+    return tuple(
+        _row(configuration, reached if fits else nothing)
+        for configuration, reached, fits in zip(
+            chosen.T.tolist(), figures.T.tolist(), allowed.tolist(), strict=True
+        )
+    )
+
+
+def _batch(configuration: Any) -> Any:
+    _, replicas, atomic, accum = configuration
+    return replicas * atomic * (accum + 1)
+
+
+def _times(perf: PerfParams, chosen: IntArray) -> Floats:
+    step_time = perf.step_time(*chosen)
+    return np.array([step_time, _batch(chosen) / step_time])
+
+
+def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
+    step_time, throughput = _times(model.perf, chosen)
+    efficiency = model.efficiency(_batch(chosen))
+    return np.array([step_time, throughput, efficiency, throughput * efficiency])
+
+
+def _row(configuration: Sequence[int], figures: Sequence[float | None]) -> GoodputRow:
+    nodes, replicas, atomic, accum = configuration
+    names = ("step_time", "throughput", "efficiency", "goodput")
+    return GoodputRow(
+        num_nodes=nodes,
+        num_replicas=replicas,
+        atomic_bsz=atomic,
+        accum_steps=accum,
+        batch_size=_batch(configuration),
+        **dict(zip(names, figures, strict=False)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GoodputTable:
+    """Best configurations over a grid of allocations; all arrays are [nodes, replicas].
+
+    Attributes
+    ----------
+    num_nodes, num_replicas : int64
+        Nodes and replicas of each entry.
+    goodput : float64
+        0 where there are more nodes than replicas or the limits allow nothing.
+    atomic_bsz, accum_steps, batch_size : int64
+        The best configuration; 0 where the goodput is 0.
+    speedup : float64
+        Goodput relative to one replica; if the limits exclude that, to the smallest allocation that
+        they allow.
+    """
+
+    num_nodes: IntArray
+    num_replicas: IntArray
+    goodput: Floats
+    atomic_bsz: IntArray
+    accum_steps: IntArray
+    batch_size: IntArray
+    speedup: Floats
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only."""
+        for field in fields(self):
+            getattr(self, field.name).setflags(write=False)
+
+
+def goodput_table(
+    model: GoodputModel,
+    num_nodes: ArrayLike,
+    num_replicas: ArrayLike,
+    *,
+    max_batch_size: float | None = None,
+    atomic_bsz_range: tuple[float | None, float | None] | None = None,
+    accumulation: bool = False,
+) -> GoodputTable:
+    """Return the answer of `GoodputModel.optimize` for every pair of nodes and replicas.
+
+    Parameters
+    ----------
+    model : GoodputModel
+        The job.
+    num_nodes, num_replicas : array_like
+        Lists (or one number) of whole numbers from 1 on.
+    max_batch_size, atomic_bsz_range, accumulation
+        As in `GoodputModel.optimize`.
+
+    Returns
+    -------
+    GoodputTable
+        Read-only arrays [nodes, replicas].
+
+    Raises
+    ------
+    InputError
+        Names the argument that is not such a list, or limits that exclude everything.
+    """
+    limits = BatchLimits.of(model.init_batch_size, max_batch_size, atomic_bsz_range, accumulation)
+    nodes, replicas = np.meshgrid(
+        _axis("num_nodes", num_nodes), _axis("num_replicas", num_replicas), indexing="ij"
+    )
+    possible = nodes <= replicas
+    found = best_configurations(model.perf, model.grad, nodes[possible], replicas[possible], limits)
+    goodput, atomic, accum = (_spread(values, possible) for values in found)
+    alone = model.optimize(1, 1, max_batch_size, atomic_bsz_range, accumulation)[0]
+    return GoodputTable(
+        num_nodes=nodes,
+        num_replicas=replicas,
+        goodput=goodput,
+        atomic_bsz=atomic.astype(np.int64),
+        accum_steps=accum.astype(np.int64),
+        batch_size=(replicas * atomic * (accum + 1)).astype(np.int64),
+        speedup=goodput / (alone or _smallest(goodput, nodes, replicas)),
+    )
+
+
+def _axis(name: str, value: ArrayLike) -> IntArray:
+    numbers = np.atleast_1d(whole_numbers(name, value))
+    if numbers.ndim != 1:
+        raise InputError(f"expected a list of numbers, got {numbers.ndim} axes", field=name)
+    return numbers
+
+
+def _spread(values: Floats, places: BoolArray) -> Floats:
+    spread = np.zeros(places.shape)
+    spread[places] = values
+    return spread
+
+
+def _smallest(goodput: Floats, nodes: IntArray, replicas: IntArray) -> float:
+    # The goodput with the fewest replicas, then nodes, that is not 0 (1 if all are).
+    positive = np.flatnonzero(goodput)
+    if not len(positive):
+        return 1.0
+    order = np.lexsort((nodes.ravel()[positive], replicas.ravel()[positive]))
+    return float(goodput.ravel()[positive[order[0]]])

@@ -1,0 +1,254 @@
+"""The planner of the library: `plan`, and its report of ranks, verdicts and reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import cast
+
+from ppsolve.models.core.result import Status
+from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.kinds.pipeline.replicas import PipelineResult
+from ppsolve.models.studies.plan.request import PlanRequest
+from ppsolve.models.studies.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.solver.api.registry import known_heuristic
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.run.entries import versions
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.studies.goodput.step import Interval
+from ppsolve.solver.studies.plan.candidate import Candidate, Level
+from ppsolve.solver.studies.plan.params import PlanLimits
+from ppsolve.solver.studies.plan.progress import PlanListener
+from ppsolve.solver.studies.plan.search import PlanSearch
+from ppsolve.solver.studies.plan.space import ConfigurationSpace, enumerate_space
+from ppsolve.solver.studies.plan.strategy import run_plan
+
+RULE_OF_LEVEL = {
+    Level.ENUMERATED: Rule.BOUND,
+    Level.SHAPED: Rule.BOUND,
+    Level.MEASURED: Rule.MEASURED,
+    Level.SOLVED: Rule.SOLVED,
+}
+
+
+def plan(
+    request: PlanRequest,
+    *,
+    time_limit: float | None = 45.0,
+    finalists: int = 12,
+    gap: float = 0.0,
+    workers: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    exhaustive: bool = False,
+    on_progress: PlanListener | None = None,
+) -> Plan:
+    """Find the configuration with the highest goodput, and say why every other one lost.
+
+    Parameters
+    ----------
+    request : PlanRequest
+        The model, the cluster and the configurations to choose from.
+    time_limit : float or None
+        Wall seconds for the plan; None: no limit. If no configuration fits, planning may exceed its
+        limit: the first 64 are tried. In deterministic and exhaustive plans the limit of each exact
+        search, in deterministic ones in CP-SAT's units.
+    finalists : int
+        Configurations given to the exact solver at most.
+    gap : float
+        Accepted share by which another configuration may be better.
+    workers, seed, deterministic
+        As for `ppsolve.optimize`.
+    exhaustive : bool
+        Prune nothing: give every configuration to the exact solver.
+    on_progress : callable, optional
+        Told about the state of the search.
+
+    Returns
+    -------
+    Plan
+        The winner with its goodput range, instance and checked schedule, the ranked table, and how
+        many were decided by which rule. An interrupt (Ctrl-C) returns the best plan so far.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, a schedule is unknown, or the search excludes everything.
+    """
+    _check_options(request, finalists)
+    options = Options.checked(
+        time_limit=time_limit, gap=gap, workers=workers, seed=seed, deterministic=deterministic
+    )
+    limits = PlanLimits(options, finalists, exhaustive)
+    limit, params = None if deterministic else options.time_limit, limits.params
+    reserved = min(params.reserved_seconds, params.reserved_share * (limit or 0.0))
+    clock = Clock(limit).before(reserved)
+    space = enumerate_space(request)
+    search = PlanSearch(request, space, limits, on_progress, clock)
+    with search.news.told_again():
+        run_plan(search)
+    return _report(search, space)
+
+
+def _check_options(request: PlanRequest, finalists: int) -> None:
+    if finalists < 0:
+        raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
+    for index, name in enumerate(request.search.schedules or ()):
+        with errors_about(f"search.schedules[{index}]"):
+            known_heuristic(name)
+
+
+def _report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
+    winner = search.winner
+    ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
+    rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
+    reached = None if winner is None else Range(low=winner.low, high=search.high)
+    return Plan(
+        request=search.request.name,
+        status=_status(search, reached),
+        time_unit=search.request.time_unit,
+        goodput=reached,
+        gap=None if reached is None else (reached.high - reached.low) / reached.high,
+        winner=rows[0] if winner is not None else None,
+        counts=_counts(rows, space, search),
+        exhaustive=search.limits.exhaustive,
+        interrupted=search.interrupted,
+        wall_seconds=search.clock.elapsed,
+        deterministic=search.limits.options.deterministic,
+        versions=versions(),
+        table=tuple(rows),
+        instance=None if winner is None else winner.instance,
+        result=cast("PipelineResult | None", search.result),
+    )
+
+
+def _group(search: PlanSearch, candidate: Candidate) -> int:
+    # The winner, those with a schedule, those without, those excluded.
+    if candidate is search.winner:
+        return 0
+    if candidate.ruled_out is not None:
+        return 3
+    return 1 if candidate.step.reached is not None else 2
+
+
+def _status(search: PlanSearch, reached: Range | None) -> Status:
+    if reached is not None:
+        return Status.OPTIMAL if reached.high <= reached.low else Status.FEASIBLE
+    if all(candidate.ruled_out is Rule.MEMORY for candidate in search.candidates):
+        return Status.INFEASIBLE
+    return Status.UNKNOWN
+
+
+def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | None]:
+    if candidate is search.winner:
+        return Verdict.WINNER, None
+    if candidate.ruled_out is not None:
+        return Verdict.LOST, candidate.ruled_out
+    if candidate.is_final:
+        is_scheduled = candidate.step.reached is not None
+        return Verdict.LOST, Rule.ALLOWED if is_scheduled else Rule.NOT_APPLICABLE
+    if not _may_win(search, candidate):
+        is_named = search.request.search.schedules is not None
+        if is_named and candidate.step.reached is not None:
+            return Verdict.LOST, Rule.ALLOWED
+        return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
+    if candidate.step.reached is None and (candidate.is_stuck or candidate.step.failures):
+        return Verdict.OPEN, Rule.NO_SCHEDULE
+    return Verdict.OPEN, Rule.LIMIT
+
+
+def _may_win(search: PlanSearch, candidate: Candidate) -> bool:
+    if search.winner is None:
+        return True
+    return candidate.high > search.winner.low and not search.is_beaten(candidate)
+
+
+def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
+    verdict, rule = _verdict(search, candidate)
+    goodput = candidate.goodput if candidate.ruled_out is None else None
+    has_time = goodput is not None and candidate.step.reached is not None
+    spans = pairwise(candidate.boundaries or ())
+    return PlanRow(
+        rank=rank,
+        configuration=candidate.configuration,
+        verdict=verdict,
+        lost_by=rule,
+        reason=_reason(search, candidate, rule),
+        goodput=_range(goodput),
+        throughput=_range(goodput, candidate.efficiency),
+        step_time=_range(candidate.step.time if has_time else None),
+        efficiency=candidate.efficiency,
+        schedule_by=candidate.step.method,
+        split_proved=candidate.split_proved,
+        layers_per_stage=tuple(last - first for first, last in spans) or None,
+    )
+
+
+def _range(interval: Interval | None, divisor: float = 1.0) -> Range | None:
+    if interval is None:
+        return None
+    return Range(low=interval.low / divisor, high=interval.high / divisor)
+
+
+def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
+    if candidate.ruled_out is not None:
+        return candidate.reason
+    if rule is None:
+        return _winning_reason(search, candidate)
+    if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}:
+        failures = (f"{failed.name}: {failed.reason}" for failed in candidate.step.failures[:3])
+        return f"no schedule: {candidate.reason or '; '.join(failures) or 'none found that fits'}"
+    return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
+
+
+def _reaches(candidate: Candidate) -> str:
+    if candidate.step.reached is None:
+        return "not scheduled"
+    return f"reaches {candidate.low:.6g} samples/s by {candidate.step.method}"
+
+
+def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:
+    if candidate.is_final:
+        return "no other schedule is allowed"
+    if rule is Rule.LIMIT:
+        return f"may reach {candidate.high:.6g}"
+    how = f"proved: at most {candidate.high:.6g} samples/s"
+    if candidate.level is Level.ENUMERATED:
+        how += ", whatever the split"
+    if search.winner is not None and candidate.high > search.winner.low:
+        how += ", within the gap asked for"
+    return how
+
+
+def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
+    rivals = [c for c in search.candidates if c is not winner and c.ruled_out is None]
+    undecided = [c for c in rivals if _may_win(search, c)]
+    if undecided:
+        most = max(c.high for c in undecided)
+        return f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"
+    if any(c.high > winner.low for c in rivals):
+        return "proved: no other configuration is better by more than the gap asked for"
+    return "proved: no other configuration has a higher goodput"
+
+
+def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) -> PlanCounts:
+    levels = [candidate.level for candidate in search.candidates]
+    decided = Counter(row.lost_by for row in rows if row.verdict is Verdict.LOST)
+    if search.winner is not None:
+        decided[RULE_OF_LEVEL[max(search.winner.level, Level.MEASURED)]] += 1
+    return PlanCounts(
+        enumerated=len(rows),
+        not_formed=space.not_formed,
+        pruned_by_memory=decided[Rule.MEMORY],
+        pruned_by_bound=decided[Rule.BOUND],
+        measured=decided[Rule.MEASURED] + decided[Rule.ALLOWED],
+        solved=decided[Rule.SOLVED],
+        not_applicable=decided[Rule.NOT_APPLICABLE],
+        undecided=sum(row.verdict is Verdict.OPEN for row in rows),
+        heuristic_runs=sum(map(_is_scheduled, search.candidates)),
+        exact_runs=levels.count(Level.SOLVED),
+    )
+
+
+def _is_scheduled(candidate: Candidate) -> bool:
+    return candidate.level >= Level.MEASURED or candidate.step.reached is not None

@@ -1,0 +1,292 @@
+"""A configuration's pipeline as a few arrays, and lower bounds on its makespan.
+
+They take about a millisecond, where an instance takes fifty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Pool, Problem, most_in_use
+from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.solver.studies.plan.building import Pipeline
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineArrays:
+    """Times in ticks and memory in grains of a pipeline of S stages on D devices.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        Their source.
+    device : int64[S]
+        Device of each stage.
+    duration : int64[rows, S]
+        Time of one forward, of one backward, and of one weight gradient where backwards are split.
+    lag : int64[D, D]
+        Transfer from device to device.
+    held, freed : int64[S], int64[rows, S]
+        Memory taken by a forward, and given back at the end of an op; zero in row 0.
+    room : int64[D]
+        Memory without the states.
+    allreduce, optimizer : int64[S] or None
+        Ops after the last backward of each stage.
+    """
+
+    pipeline: Pipeline
+    device: IntArray
+    duration: IntArray
+    lag: IntArray
+    held: IntArray
+    freed: IntArray
+    room: IntArray
+    allreduce: IntArray | None
+    optimizer: IntArray | None
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> PipelineArrays:
+        """Return the arrays of a pipeline.
+
+        Raises
+        ------
+        InputError
+            A time is too long to be counted in ticks.
+        """
+        device = np.array(pipeline.devices)
+        duration = np.array([pipeline.sums(name) for name in ("forward", *pipeline.backwards)])
+        lag = np.zeros((device.max() + 1,) * 2, dtype=np.int64)
+        reduced = pipeline.allreduces
+        longest = max(int(duration.max()), *pipeline.lags.values(), *(reduced or ()), 0)
+        if longest > MAX_TICKS:
+            raise InputError(f"expected times of at most {MAX_TICKS} ticks, got {longest}")
+        for pair, ticks in pipeline.lags.items():
+            lag[pair] = ticks
+        held, freed, room = _memory(pipeline, device, len(duration))
+        has_optimizer = any(pipeline.layers.optimizer)
+        return cls(
+            pipeline=pipeline,
+            device=device,
+            duration=duration,
+            lag=lag,
+            held=held,
+            freed=freed,
+            room=room,
+            allreduce=None if reduced is None else np.array(reduced),
+            optimizer=np.array(pipeline.sums("optimizer")) if has_optimizer else None,
+        )
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches."""
+        return self.pipeline.configuration.microbatches
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops of micro-batches."""
+        return self.duration.size * self.microbatches
+
+    @property
+    def tails(self) -> list[IntArray]:
+        """Durations of all-reduces and optimizer steps, as far as there are some."""
+        return [part for part in (self.allreduce, self.optimizer) if part is not None]
+
+    @property
+    def late_share(self) -> Fraction:
+        """Share of an activation that the weight gradient gives back."""
+        if len(self.duration) == 2:
+            return Fraction(0)
+        return Fraction(self.pipeline.request.model.released_by_backward_weight)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal pipelines."""
+        arrays = (self.device, self.duration, self.lag, self.held, self.freed, self.room)
+        tails = (self.allreduce, self.optimizer)
+        same = [None if part is None else part.tobytes() for part in (*arrays, *tails)]
+        return (self.microbatches, self.pipeline.layers.tick, *same)
+
+    def links(self) -> tuple[IntArray, IntArray]:
+        """Return the lags from each stage to the next and to the one before: int64[S] each."""
+        there, back = np.zeros_like(self.held), np.zeros_like(self.held)
+        for stage, (a, b) in enumerate(pairwise(self.device.tolist())):
+            there[stage], back[stage + 1] = self.lag[a, b], self.lag[b, a]
+        return there, back
+
+
+def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, IntArray, IntArray]:
+    # Amounts that forwards take and other ops give back, and the room; in grains.
+    stages, capacity = len(device), pipeline.request.cluster.memory
+    freed = np.zeros((rows, stages), dtype=np.int64)
+    room = np.full(device.max() + 1, 2**60, dtype=np.int64)
+    if capacity is None:
+        return np.zeros(stages, dtype=np.int64), freed, room
+    held = np.array(pipeline.sums("activation"))
+    # Parts of a grain are given back late: what is counted is never below what is in use.
+    share = Fraction(pipeline.request.model.released_by_backward_weight)
+    freed[1] = held if rows == 2 else [int(int(amount) * (1 - share)) for amount in held]
+    freed[-1] = held - freed[1:-1].sum(axis=0)
+    room[:] = pipeline.layers.grains(most_in_use(Fraction(capacity)))
+    np.subtract.at(room, device, np.array(pipeline.sums("state")))
+    return held, freed, room
+
+
+def lowered(arrays: PipelineArrays) -> tuple[PipelineInstance, Problem]:
+    """Return a pipeline of the same shape, and the problem but for the tick."""
+    c = arrays.pipeline.configuration
+    instance, skeleton = _skeleton(
+        (c.pipeline_depth, c.virtual_stages, c.placement, c.microbatches),
+        arrays.pipeline.backwards,
+        arrays.allreduce is not None,
+        arrays.optimizer is not None,
+    )
+    duration = np.repeat(arrays.duration.ravel(), arrays.microbatches)
+    if arrays.tails:
+        duration = np.concatenate([duration, np.stack(arrays.tails, axis=1).ravel()])
+    lag = arrays.lag[skeleton.device[skeleton.before], skeleton.device[skeleton.after]]
+    request = arrays.pipeline.request
+    problem = replace(
+        skeleton,
+        scale=TimeScale(arrays.pipeline.layers.tick, request.time_unit),
+        duration=duration,
+        lag=np.where(skeleton.lag > 0, lag, 0),
+        pools=_pools(arrays) if request.cluster.memory is not None else (),
+    )
+    return instance, problem
+
+
+# The planner takes configurations of one shape one after the other.
+@lru_cache(maxsize=8)
+def _skeleton(
+    shape: tuple[int, int, str, int],
+    backwards: tuple[str, ...],
+    has_allreduce: bool,
+    has_optimizer: bool,
+) -> tuple[PipelineInstance, Problem]:
+    depth, virtual_stages, placement, microbatches = shape
+    document = {
+        "num_devices": depth,
+        "stages_per_device": virtual_stages,
+        "num_microbatches": microbatches,
+        "placement": placement,
+        "times": dict.fromkeys(("forward", *backwards), 1),
+        "p2p": {"latency": 1},
+        **({"allreduce": 1} if has_allreduce else {}),
+        **({"optimizer": 1} if has_optimizer else {}),
+    }
+    instance = PipelineInstance.parse(document)
+    return instance, lower_pipeline(instance)
+
+
+def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
+    share, layers = arrays.late_share, arrays.pipeline.layers
+    released = [(row, part) for row, part in enumerate((1 - share, share), 1) if part]
+    states = np.array(arrays.pipeline.sums("state"), dtype=object)
+    count, stages = arrays.microbatches, len(arrays.device)
+    pools = []
+    for device in range(len(arrays.room)):
+        mine = np.flatnonzero(arrays.device == device)
+        amounts = [layers.grain * amount for amount in arrays.held[mine].tolist()]
+        shift = 0
+        if len(released) > 1:
+            amounts += [amount * part for _, part in released for amount in amounts]
+            shift = len(mine)
+        forwards = (mine[:, None] * count + np.arange(count)).ravel()
+        index = np.repeat(np.arange(len(mine)), count)
+        pool = Pool(
+            name=f"device {device}",
+            capacity=Fraction(arrays.pipeline.request.cluster.memory or 0),
+            initial=layers.grain * int(states[mine].sum()),
+            amounts=tuple(amounts),
+            acquire_op=forwards,
+            acquire_amount=index,
+            release_op=np.concatenate([forwards + row * stages * count for row, _ in released]),
+            release_amount=np.concatenate(
+                [index + place * shift for place in range(1, len(released) + 1)]
+            ),
+        )
+        pools.append(pool)
+    return tuple(pools)
+
+
+def makespan_bound(arrays: PipelineArrays) -> int:
+    """Return a lower bound on the makespan in ticks: the larger one by load and by memory."""
+    return max(load_bound(arrays), memory_bound(arrays))
+
+
+def load_bound(arrays: PipelineArrays) -> int:
+    """Return a lower bound on the makespan in ticks: per device least head + load + least tail.
+
+    As micro-batches are alike, heads and tails are those of one of them.
+    """
+    head, tail = _head(arrays), _least_tail(arrays)
+    load = arrays.duration.sum(axis=0) * arrays.microbatches
+    places = [arrays.device == device for device in range(len(arrays.room))]
+    return int(max(head[mine].min() + load[mine].sum() + tail[mine].min() for mine in places))
+
+
+def memory_bound(arrays: PipelineArrays) -> int:
+    """Return a lower bound on the makespan in ticks, by what devices hold and how long they do.
+
+    A stage holds the activation of a micro-batch while that passes all later stages and comes
+    back. Per device, amounts times times of all micro-batches are at most its room times the time
+    between its least head and its least tail. Where whole activations come and go, what is in use
+    is a multiple of their greatest common divisor, and the room is rounded down to one.
+    """
+    head, tail = _head(arrays), _least_tail(arrays)
+    share = arrays.late_share
+    products = _byte_ticks(arrays, share)
+    bounds = [0]
+    for device in range(len(arrays.room)):
+        mine = np.flatnonzero(arrays.device == device)
+        unit = int(np.gcd.reduce(arrays.held[mine]))
+        room = int(arrays.room[device])
+        # Amounts in parts of a grain are at most a grain above what is counted.
+        room = room // max(unit, 1) * unit if share.denominator == 1 else room + 1
+        if unit and room > 0:
+            total = arrays.microbatches * sum(products[stage] for stage in mine.tolist())
+            bounds.append(int(head[mine].min()) - (-total // room) + int(tail[mine].min()))
+    return max(bounds)
+
+
+def _byte_ticks(arrays: PipelineArrays, share: Fraction) -> list[int]:
+    # The least amount times time that one micro-batch takes of each stage's memory.
+    there, back = arrays.links()
+    own = arrays.duration[:2].sum(axis=0)
+    own[:-1] += there[:-1] + back[1:]
+    trips = np.cumsum(own[::-1])[::-1]  # from the start of a forward to the end of its backward
+    held, weight = arrays.held.tolist(), _weight(arrays).tolist()
+    late = (amount * share.numerator // share.denominator for amount in held)
+    return [
+        amount * trip + part * time
+        for amount, trip, part, time in zip(held, trips.tolist(), late, weight, strict=True)
+    ]
+
+
+def _weight(arrays: PipelineArrays) -> IntArray:
+    return arrays.duration[2] if len(arrays.duration) == 3 else np.zeros_like(arrays.held)
+
+
+def _head(arrays: PipelineArrays) -> IntArray:
+    # The earliest start of each stage: int64[S].
+    there, _ = arrays.links()
+    return np.concatenate([[0], np.cumsum(arrays.duration[0] + there)[:-1]])
+
+
+def _least_tail(arrays: PipelineArrays) -> IntArray:
+    # The least time from the end of any last op of each stage to the end: int64[S].
+    _, back = arrays.links()
+    after: IntArray = np.sum([np.zeros_like(arrays.held), *arrays.tails], axis=0)
+    tail = _weight(arrays) + after  # of backwards, from their ends
+    for stage in range(1, len(tail)):
+        path = back[stage] + arrays.duration[1, stage - 1] + tail[stage - 1]
+        tail[stage] = max(tail[stage], path)
+    return np.minimum(tail, after) if len(arrays.duration) == 3 else tail

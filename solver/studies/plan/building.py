@@ -1,0 +1,452 @@
+"""From a configuration to its pipeline: layers on stages, times, transfers, memory, all-reduces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
+from typing import Any
+
+from ppsolve.models.core.problem import most_in_use
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.studies.plan.request import PlanRequest, RankOrder
+from ppsolve.models.studies.plan.result import Configuration
+from ppsolve.solver.studies.plan.split import best_split, even_split, quick_split
+from ppsolve.solver.studies.plan.split_problem import (
+    Boundaries,
+    Split,
+    SplitProblem,
+    SplitUndecidedError,
+)
+
+Devices = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """Figures of every layer at one micro-batch size.
+
+    Times are rounded to a `tick`, so that those of stages and devices are sums without an error of
+    their own. Memory is exact: a whole number of `grain` bytes.
+    """
+
+    tick: Fraction
+    grain: Fraction
+
+    forward: list[Fraction]
+    backward: list[Fraction]
+    backward_input: list[Fraction]
+    backward_weight: list[Fraction]
+    optimizer: list[Fraction]
+    output: list[Fraction]
+    parameters: list[Fraction]
+    activation: list[Fraction]
+    state: list[Fraction]
+    _prefixes: dict[str, list[int]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def total(self) -> Fraction:
+        """Work of one micro-batch in all layers."""
+        return sum(self.forward, Fraction(0)) + sum(self.backward, Fraction(0))
+
+    @cached_property
+    def held(self) -> list[Fraction]:
+        """State and one activation of every layer: needed when the last one has a micro-batch."""
+        return [s + a for s, a in zip(self.state, self.activation, strict=True)]
+
+    @cached_property
+    def work(self) -> tuple[int, ...]:
+        """Ticks of one micro-batch in every layer, there and back."""
+        pairs = zip(self.forward, self.backward, strict=True)
+        return tuple(self.ticks(forward + backward) for forward, backward in pairs)
+
+    def ticks(self, time: Fraction) -> int:
+        """Return a time as the nearest number of ticks."""
+        return round(time / self.tick)
+
+    def grains(self, amount: Fraction) -> int:
+        """Return the number of grains that fit into an amount of memory."""
+        return math.floor(amount / self.grain)
+
+    def decimals(self, ticks: Sequence[int]) -> list[Decimal]:
+        """Return times in ticks as decimals of few digits."""
+        tick = _decimal(self.tick)
+        return [Decimal(number) * tick for number in ticks]
+
+    def sums(self, name: str, boundaries: Sequence[int]) -> list[int]:
+        """Return a figure of every stage in whole ticks or grains, exact.
+
+        Parameters
+        ----------
+        name : str
+            A time, ``activation`` or ``state``.
+        boundaries : sequence of int
+            S + 1 layer indices where stages begin and end.
+
+        Returns
+        -------
+        list of int
+            S sums.
+        """
+        if name not in self._prefixes:
+            self._prefixes[name] = [0, *accumulate(self.whole(name))]
+        prefix = self._prefixes[name]
+        return [prefix[last] - prefix[first] for first, last in pairwise(boundaries)]
+
+    def whole(self, name: str) -> tuple[int, ...]:
+        """Return a figure of every layer in whole ticks or grains."""
+        convert = self.grains if name in {"activation", "state"} else self.ticks
+        return tuple(map(convert, getattr(self, name)))
+
+
+class PipelineBuilder:
+    """Builds the pipelines of one request; profiles, splits and links are worked out once."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self.layers = cache(self._layers)
+        self.lack_of_memory = cache(self._lack_of_memory)
+        self.shortest_step = cache(self._shortest_step)
+        self.memory_time = cache(self._memory_time)
+        self._problem = cache(self._split_problem)
+        self._unlimited = cache(self._unlimited_split)
+        self._balanced = cache(self._balanced_split)
+        self._least_held = cache(self._least_held_under_any_split)
+        self._p2p = cache(request.cluster.p2p)
+        self._ring = cache(request.cluster.allreduce)
+        self._lags = cache(self._transfer_lags)
+        self._allreduces = cache(self._allreduce_ticks)
+
+    def _layers(self, size: int) -> LayerFigures:
+        model = self.request.model
+
+        def of(name: str) -> list[Fraction]:
+            return model.amounts(name, size)
+
+        # Stage times keep 8 digits of one pass through the model. So a layer is off by 5e-8 of a
+        # pass at most, and the ticks of a pass are below 1e8, far from the limits of splits.
+        one_pass = sum(of("forward")) + sum(model.backward(size))
+        tick = Fraction(10) ** (math.floor(math.log10(one_pass)) - 7)
+
+        def rounded(times: list[Fraction]) -> list[Fraction]:
+            return [round(time / tick) * tick for time in times]
+
+        parts = rounded(of("backward_input")), rounded(of("backward_weight"))
+        both = [i + w for i, w in zip(*parts, strict=True)]
+        activation, state = of("activation_bytes"), of("state_bytes")
+        return LayerFigures(
+            tick=tick,
+            grain=_grain([*activation, *state]),
+            forward=rounded(of("forward")),
+            backward=both if model.is_split else rounded(model.backward(size)),
+            backward_input=parts[0],
+            backward_weight=parts[1],
+            optimizer=rounded(of("optimizer")),
+            output=of("output_bytes"),
+            parameters=of("parameter_bytes"),
+            activation=activation,
+            state=state,
+        )
+
+    @property
+    def _capacity(self) -> Fraction | None:
+        memory = self.request.cluster.memory
+        return None if memory is None else most_in_use(Fraction(memory))
+
+    def stage_to_device(self, configuration: Configuration) -> Devices:
+        """Return the device of every stage."""
+        c = configuration
+        return _stage_to_device(c.pipeline_depth, c.virtual_stages, c.placement)
+
+    def refuse_large(self, configuration: Configuration) -> None:
+        """Raise `InputError` for a pipeline whose heuristics would take minutes."""
+        if configuration.num_ops > 100_000:
+            raise InputError(
+                f"expected at most 100000 ops in a pipeline to plan, got {configuration.num_ops}"
+            )
+
+    def split(
+        self, configuration: Configuration, *, quick: bool = False
+    ) -> tuple[Boundaries, bool | None] | None:
+        """Return the boundaries of the stages, and whether they are proved to be balanced.
+
+        The balanced split first leaves room for as many micro-batches as 1F1B has in flight; if no
+        split does, for the one that every schedule has.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            The configuration.
+        quick : bool
+            Do not search where devices hold several stages.
+
+        Returns
+        -------
+        tuple or None
+            Boundaries, and whether they are proved (None for an even split). None if no split fits
+            (proved).
+
+        Raises
+        ------
+        SplitUndecidedError
+            No split that fits was found, and none was excluded.
+        """
+        devices = self.stage_to_device(configuration)
+        if configuration.layer_split == "even":
+            return even_split(self.request.model.num_layers, len(devices)), None
+        depth, size = configuration.pipeline_depth, configuration.microbatch_size
+        in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
+        # What has no room for one micro-batch has none for more.
+        least = self._balanced(size, devices, (1,) * len(devices), quick=quick)
+        if least is None:
+            return None
+        with suppress(SplitUndecidedError):
+            least = self._balanced(size, devices, in_flight, quick=quick) or least
+        return least.boundaries, least.proved
+
+    def _balanced_split(
+        self, size: int, devices: Devices, in_flight: Devices, *, quick: bool
+    ) -> Split | None:
+        problem, known = self._problem(size, devices, in_flight), None
+        if quick:
+            free = self._unlimited(size, devices)
+            # Where the best of all splits fits, it is the best of those that fit.
+            return free if free is None or problem.fits(free.boundaries) else quick_split(problem)
+        with suppress(SplitUndecidedError):
+            known = self._balanced(size, devices, in_flight, quick=True)
+            if known is None or known.proved:
+                return known
+        try:
+            found = best_split(problem)
+        except SplitUndecidedError:
+            if known is None:
+                raise
+            return known
+        if known is None or found is None or found.slowest_device < known.slowest_device:
+            return found
+        return replace(known, proved=found.proved)
+
+    def _unlimited_split(self, size: int, devices: Devices) -> Split | None:
+        return quick_split(self._problem(size, devices, (1,) * len(devices)).unlimited)
+
+    def _split_problem(self, size: int, devices: Devices, in_flight: Devices) -> SplitProblem:
+        layers, capacity = self.layers(size), self._capacity
+        room = None if capacity is None else layers.grains(capacity)
+        return SplitProblem(
+            times=layers.work,
+            static=layers.whole("state"),
+            activation=layers.whole("activation"),
+            stage_to_device=devices,
+            capacity=None if room is None else (room,) * (max(devices) + 1),
+            in_flight=in_flight,
+        )
+
+    def _shortest_step(self, size: int, kind: str) -> Fraction:
+        # One micro-batch through all layers and back, weight gradients on the way.
+        layers = self.layers(size)
+        if kind == "fused":
+            return layers.total
+        there = sum(layers.forward, Fraction(0))
+        return sum(layers.backward_input, there) + layers.backward_weight[0]
+
+    def _memory_time(self, size: int, depth: int, kind: str) -> Fraction:
+        # The time that one micro-batch takes of the memory of all devices, at least. Each layer's
+        # activation is kept while the micro-batch passes all layers after it and comes back; all
+        # devices together have room for so much at a time, whatever the split.
+        layers, capacity = self.layers(size), self._capacity
+        if capacity is None:
+            return Fraction(0)
+        room = depth * capacity - sum(layers.state)
+        backward = layers.backward if kind == "fused" else layers.backward_input
+        trip = product = Fraction(0)
+        rows = list(zip(layers.activation, layers.forward, backward, strict=True))
+        for amount, there, back in reversed(rows):
+            trip += there + back
+            product += amount * trip
+        return product / room if room > 0 else Fraction(0)
+
+    def _lack_of_memory(self, size: int, depth: int) -> Fraction | None:
+        # The bytes that some device needs whatever the split, if that is too much: its share of the
+        # states and of one micro-batch, or the largest layer.
+        held, capacity = self.layers(size).held, self._capacity
+        needed = max(sum(held, Fraction(0)) / depth, *held)
+        return None if capacity is None or needed <= capacity else needed
+
+    def least_memory(self, configuration: Configuration) -> Fraction | None:
+        """Return the bytes that some device needs under any split; None if not proved."""
+        devices = self.stage_to_device(configuration)
+        return self._least_held(configuration.microbatch_size, devices)
+
+    def _least_held_under_any_split(self, size: int, devices: Devices) -> Fraction | None:
+        layers = self.layers(size)
+        try:
+            held = map(layers.grains, layers.held)
+            split = best_split(SplitProblem.without_memory(held, devices))
+        except InputError:
+            return None
+        return split.slowest_device * layers.grain if split is not None and split.proved else None
+
+    def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
+        """Return the pipeline of one replica under a configuration and a split.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            The configuration.
+        boundaries : sequence of int
+            S + 1 ascending layer indices where stages begin and end.
+
+        Returns
+        -------
+        Pipeline
+            In the time unit of the request; all-reduces are those among all replicas.
+        """
+        c = configuration
+        devices, shape = self.stage_to_device(c), (c.pipeline_depth, c.replicas)
+        # Neither transfers nor all-reduces depend on the number of micro-batches.
+        key = (c.microbatch_size, devices, tuple(boundaries), shape, c.rank_order)
+        allreduces = self._allreduces(*key, c.backward) if c.replicas > 1 else None
+        layers = self.layers(c.microbatch_size)
+        return Pipeline(self.request, c, layers, boundaries, devices, self._lags(*key), allreduces)
+
+    def _transfer_lags(
+        self,
+        size: int,
+        devices: Devices,
+        boundaries: Boundaries,
+        shape: tuple[int, int],
+        order: RankOrder,
+    ) -> dict[tuple[int, int], int]:
+        layers = self.layers(size)
+        slowest: dict[tuple[int, int], int] = {}
+        for (a, b), end in zip(pairwise(devices), boundaries[1:-1], strict=True):
+            if a != b:
+                link = self._p2p(a, b, shape, order)
+                time = layers.ticks(link.transfer(layers.output[end - 1]))
+                slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
+        return slowest
+
+    def _allreduce_ticks(
+        self,
+        size: int,
+        devices: Devices,
+        boundaries: Boundaries,
+        shape: tuple[int, int],
+        order: RankOrder,
+        backward: str,
+    ) -> list[int]:
+        layers, times = self.layers(size), []
+        by_layer = self.request.cluster.gradient_buckets == "layer"
+        gradients = layers.backward if backward == "fused" else layers.backward_weight
+        for device, (first, last) in zip(devices, pairwise(boundaries), strict=True):
+            link, amounts = self._ring(device, shape, order), layers.parameters[first:last]
+            buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
+            reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
+            left = _left_after(gradients[first:last], reduced) if by_layer else reduced[0]
+            times.append(layers.ticks(left))
+        return times
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The pipeline of a configuration whose layers are on stages.
+
+    `boundaries` are S + 1 layer indices where stages begin and end, `devices` those of each stage.
+    `lags` are ticks of a transfer by pair of devices (of the largest tensor between them),
+    `allreduces` ticks that each stage's all-reduce adds to its last backward; None for one replica.
+    """
+
+    request: PlanRequest
+    configuration: Configuration
+    layers: LayerFigures
+    boundaries: Sequence[int]
+    devices: Devices
+    lags: dict[tuple[int, int], int]
+    allreduces: list[int] | None
+
+    def instance(self) -> PipelineInstance:
+        """Return the pipeline as an instance; raise `InputError` if it is too large."""
+        c, layers = self.configuration, self.layers
+        rows = range(c.pipeline_depth)
+        latency = [layers.decimals([self.lags.get((a, b), 0) for b in rows]) for a in rows]
+        document = {
+            "name": (
+                f"{self.request.name} p{c.pipeline_depth}x{c.virtual_stages} {c.placement} "
+                f"dp{c.replicas} b{c.microbatch_size} m{c.microbatches} {c.rank_order} "
+                f"{c.backward} {c.layer_split}"
+            ),
+            "time_unit": self.request.time_unit,
+            "num_devices": c.pipeline_depth,
+            "stages_per_device": c.virtual_stages,
+            "num_microbatches": c.microbatches,
+            "placement": c.placement,
+            "times": {name: self._times(name) for name in ("forward", *self.backwards)},
+            "p2p": {"latency": latency},
+            "memory": self._memory(),
+            "allreduce": None if self.allreduces is None else layers.decimals(self.allreduces),
+            "optimizer": self._times("optimizer") if any(layers.optimizer) else None,
+        }
+        given = {name: value for name, value in document.items() if value is not None}
+        return PipelineInstance.parse(given)
+
+    @property
+    def backwards(self) -> tuple[str, ...]:
+        """The fields with the times of backwards; the last one makes gradients of weights."""
+        is_fused = self.configuration.backward == "fused"
+        return ("backward",) if is_fused else ("backward_input", "backward_weight")
+
+    def sums(self, name: str) -> list[int]:
+        """Return a figure of every stage, see `LayerFigures.sums`."""
+        return self.layers.sums(name, self.boundaries)
+
+    def _times(self, name: str) -> list[Decimal]:
+        return self.layers.decimals(self.sums(name))
+
+    def _memory(self) -> dict[str, Any] | None:
+        if self.request.cluster.memory is None:
+            return None
+        grain = self.layers.grain
+        return {
+            "capacity": self.request.cluster.memory,
+            "activation": [_decimal(grain * amount) for amount in self.sums("activation")],
+            "static": [_decimal(grain * amount) for amount in self.sums("state")],
+            "released_by_backward_weight": self.request.model.released_by_backward_weight,
+        }
+
+
+def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:
+    # Time that all-reduces go on after a backward that makes gradients by layers.
+    now = free = Fraction(0)
+    for time, allreduce in zip(reversed(backward), reversed(reduced), strict=True):
+        now += time
+        free = max(free, now) + allreduce
+    return free - now
+
+
+@cache
+def _stage_to_device(depth: int, virtual_stages: int, placement: str) -> Devices:
+    pipeline = {
+        "num_devices": depth,
+        "stages_per_device": virtual_stages,
+        "num_microbatches": 1,
+        "placement": placement,
+        "times": {"forward": 1, "backward": 1},
+    }
+    return PipelineInstance.parse(pipeline).stage_to_device
+
+
+def _grain(amounts: list[Fraction]) -> Fraction:
+    # The largest amount that all are whole multiples of.
+    scale = math.lcm(*(amount.denominator for amount in amounts))
+    return Fraction(math.gcd(*(int(amount * scale) for amount in amounts)) or 1, scale)
+
+
+def _decimal(amount: Fraction) -> Decimal:
+    # The denominator divides a power of ten.
+    return Decimal(amount.numerator) / Decimal(amount.denominator)

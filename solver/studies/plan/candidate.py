@@ -1,0 +1,141 @@
+"""A configuration on its way through the search."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.result import Result, Status
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.studies.plan.result import Configuration, Rule
+from ppsolve.solver.studies.goodput.step import Interval, StepTime
+from ppsolve.solver.studies.plan.arrays import PipelineArrays
+from ppsolve.solver.studies.plan.list_scheduling import BY_RULE, QuickSchedule, start_by_rule
+from ppsolve.solver.studies.plan.params import WarmUpRule
+
+
+class Level(IntEnum):
+    """How closely a configuration has been looked at."""
+
+    ENUMERATED = 0
+    SHAPED = 1
+    MEASURED = 2
+    SOLVED = 3
+
+
+@dataclass
+class Candidate:
+    """A configuration with the proven range of its step time.
+
+    Parameters
+    ----------
+    index : int
+        Its place in the space; earlier ones win ties.
+    configuration : Configuration
+        The configuration.
+    samples_per_time : float
+        Goodput of a step that takes one time unit: batch x efficiency x units per second.
+    efficiency : float
+        Of its batch size.
+    step : StepTime
+        Bound and best schedule of its step.
+    level : Level
+        Its last step of refinement.
+    is_final, is_stuck : bool
+        No other schedule of the request reaches more; it cannot be refined.
+    ruled_out, reason
+        The rule that excludes it, and its proof in words; or why it is stuck.
+    boundaries, split_proved
+        The layers at which stages begin and end, and whether that is proved to be balanced (None
+        for an even split).
+    instance, arrays
+        The pipeline of one replica, once it was needed.
+    rule, start : WarmUpRule or None, int64[n] or None
+        The rule of the best quick schedule; or its starts in ticks of the profile, which only the
+        winner and finalists keep.
+    is_finalist : bool
+        Work goes on from its best schedule.
+    rounds : int
+        Rounds of sweeps that it has had.
+    solved : tuple of int64[n] and str, or None
+        Starts and source of the best schedule of its last run of heuristics or the exact solver, in
+        ticks of its problem, while it is undecided and no quick schedule is better.
+    """
+
+    index: int
+    configuration: Configuration
+    samples_per_time: float
+    efficiency: float
+    step: StepTime
+    level: Level = Level.ENUMERATED
+    is_final: bool = False
+    is_stuck: bool = False
+    ruled_out: Rule | None = None
+    reason: str = ""
+    boundaries: tuple[int, ...] | None = None
+    split_proved: bool | None = None
+    instance: PipelineInstance | None = None
+    arrays: PipelineArrays | None = None
+    rule: WarmUpRule | None = None
+    start: IntArray | None = None
+    is_finalist: bool = False
+    rounds: int = 0
+    solved: tuple[IntArray, str] | None = None
+
+    @property
+    def goodput(self) -> Interval:
+        """Proven range of the goodput of any schedule, in samples per second."""
+        return self.step.time.rate(self.samples_per_time)
+
+    @property
+    def high(self) -> float:
+        """Goodput that no allowed schedule exceeds."""
+        if self.is_final:
+            return self.low
+        return self.samples_per_time / float(self.step.floor)
+
+    @property
+    def low(self) -> float:
+        """Goodput that a checked schedule reaches; 0 without one."""
+        return 0.0 if self.step.reached is None else self.samples_per_time / self.step.reached
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no schedule is better than the one that is known."""
+        return self.step.reached is not None and self.low >= self.high
+
+    @property
+    def promise(self) -> tuple[float, int]:
+        """Key for sorting by the highest goodput it may still reach."""
+        return (-self.high, self.index)
+
+    @property
+    def standing(self) -> tuple[float, int]:
+        """Key for sorting by the highest goodput it has reached."""
+        return (-self.low, self.index)
+
+    def known_start(self) -> IntArray | None:
+        """Return the starts of its best quick schedule in ticks of the profile: int64[n]."""
+        if self.rule is not None and self.arrays is not None:
+            return start_by_rule(self.arrays, self.rule)
+        return self.start
+
+    def learn(self, result: Result) -> None:
+        """Take over the schedule and bound of a run."""
+        if result.status is Status.INFEASIBLE:
+            self.ruled_out = Rule.MEMORY
+            self.reason = f"proved: {result.reason or 'no schedule fits'}"
+            return
+        self.step.learn(result)
+        if self.step.method != BY_RULE:
+            self.rule = None
+
+    def take(self, found: QuickSchedule | None) -> bool:
+        """Take over a quick schedule; return true if it is better than the known one."""
+        if found is None or (self.step.reached or math.inf) <= found.makespan:
+            return False
+        self.step.reached, self.step.method = found.makespan, found.method
+        self.rule, self.start, self.solved = found.rule, found.start, None
+        return True

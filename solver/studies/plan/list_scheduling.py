@@ -1,0 +1,393 @@
+"""Schedules of configurations in milliseconds: by priority rules, or by allowed heuristics.
+
+The rules: backwards first, as many forwards as the memory holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.result import HeuristicStatus, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    InputError,
+    MemoryDeadlockError,
+    NotApplicableError,
+)
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import MAX_LOWERED
+from ppsolve.models.studies.plan.result import Configuration
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.registry import chosen_heuristics
+from ppsolve.solver.board import Board, refuse_wrong
+from ppsolve.solver.bounds import work_bound
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
+from ppsolve.solver.heuristics.justify import Justifier
+from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.in_flight import (
+    InFlightPipeline,
+    InFlightState,
+    schedule_in_flight,
+)
+from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
+from ppsolve.solver.kinds.pipeline.kind import PipelineTask
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.solve_run import SolveRun
+from ppsolve.solver.studies.plan.arrays import PipelineArrays, lowered, makespan_bound
+from ppsolve.solver.studies.plan.building import PipelineBuilder
+from ppsolve.solver.studies.plan.params import WarmUpRule
+
+FIRST_RULE = WarmUpRule()
+"""The rule by which every configuration is scheduled."""
+
+BY_RULE = "walk"
+"""Name of schedules by rules in reports."""
+
+SWEEP = "list-sweep"
+"""Name of the heuristic that sweeps finalists."""
+
+
+class QuickSchedule(NamedTuple):
+    """A checked schedule: makespan in the unit of the request, and its source in reports.
+
+    Either `rule` made it, or it has its starts in ticks of the profile.
+    """
+
+    makespan: float
+    method: str
+    rule: WarmUpRule | None = None
+    start: IntArray | None = None
+
+
+class QuickScheduler:
+    """Quick schedules of one request. Equal pipelines are scheduled once."""
+
+    def __init__(self, builder: PipelineBuilder) -> None:
+        self._builder = builder
+        self._known: dict[tuple[object, ...], QuickSchedule | None] = {}
+        self._shape: PipelineInstance | None = None
+        self._ordered: dict[str, Chains] = {}
+
+    def arrays(self, configuration: Configuration, boundaries: Sequence[int]) -> PipelineArrays:
+        """Return the arrays of a configuration under a split.
+
+        Parameters
+        ----------
+        configuration, boundaries
+            As for `PipelineBuilder.pipeline`.
+
+        Returns
+        -------
+        PipelineArrays
+            In ticks of the profile and grains.
+
+        Raises
+        ------
+        InputError
+            The pipeline is too large, or one of its times is.
+        """
+        arrays, most = PipelineArrays.of(self._builder.pipeline(configuration, boundaries)), 250_000
+        # The schedule and the check of a larger one take half a second.
+        if arrays.num_ops > min(most, MAX_LOWERED):
+            raise InputError(f"expected at most {most} ops, got {arrays.num_ops}")
+        return arrays
+
+    def bound(self, arrays: PipelineArrays) -> Fraction:
+        """Return a lower bound on the makespan, in the unit of the request."""
+        return makespan_bound(arrays) * arrays.pipeline.layers.tick
+
+    def by_rules(
+        self, arrays: PipelineArrays, rules: tuple[WarmUpRule, ...]
+    ) -> QuickSchedule | None:
+        """Return the best schedule by several rules.
+
+        Parameters
+        ----------
+        arrays : PipelineArrays
+            The pipeline.
+        rules : tuple of WarmUpRule
+            The rules to try.
+
+        Returns
+        -------
+        QuickSchedule or None
+            None where a device has no room for one micro-batch.
+        """
+        key = (rules, *arrays.key)
+        if key not in self._known:
+            expect(arrays.num_ops * len(rules))
+            found = best_schedule(arrays, rules)
+            self._known[key] = found and QuickSchedule(_unit_time(found[1]), BY_RULE, found[0])
+        return self._known[key]
+
+    def named(self, arrays: PipelineArrays, names: Sequence[str]) -> QuickSchedule | None:
+        """Return the schedule of the first of these heuristics that makes one.
+
+        Parameters
+        ----------
+        arrays : PipelineArrays
+            The pipeline.
+        names : sequence of str
+            Heuristics; those that search are left out.
+
+        Returns
+        -------
+        QuickSchedule or None
+            None where none applies and fits the memory.
+        """
+        instance, problem = lowered(arrays)
+        for heuristic in chosen_heuristics(instance, names):
+            found = None if heuristic.is_search else self._made(heuristic, instance, problem)
+            if found is not None:
+                return QuickSchedule(_unit_time(found), heuristic.name, start=found.start)
+        return None
+
+    def _made(
+        self, heuristic: Heuristic, instance: PipelineInstance, problem: Problem
+    ) -> Schedule | None:
+        kind = kind_of(instance)
+        if heuristic.orders is None or instance.collectives is not None:
+            outcome = kind.run_heuristic(heuristic, instance, problem)
+            return outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
+        if kind.obstacle(heuristic, instance) is not None:
+            return None
+        try:
+            chains = self._chains(heuristic.name, heuristic.orders, instance, problem)
+            # Most of these orders exceed the memory; timing and checking one to find that out takes
+            # 10 to 50 ms.
+            schedule = None if chains.overfills(problem) else chains.timed(problem)
+        except (NotApplicableError, DeadlockError):
+            return None
+        return None if schedule is None or check_schedule(problem, schedule) else schedule
+
+    def _chains(
+        self,
+        name: str,
+        orders: Callable[[Request], Sequence[Order]],
+        instance: PipelineInstance,
+        problem: Problem,
+    ) -> Chains:
+        # Published orders as ops; those of the last shape are kept.
+        if self._shape is not instance:
+            self._shape = instance
+            self._ordered.clear()
+        if name not in self._ordered:
+            self._ordered[name] = resolved(problem, orders(Request(instance, problem)))
+        return self._ordered[name]
+
+    def swept(
+        self, arrays: PipelineArrays, known: IntArray | None, steps: int, clock: Clock
+    ) -> QuickSchedule | None:
+        """Return the schedule of a `list-sweep` of so many steps.
+
+        Parameters
+        ----------
+        arrays : PipelineArrays
+            The pipeline.
+        known : int64[n] or None
+            Starts of a schedule to begin from, in ticks of the profile.
+        steps : int
+            Schedules tried after its rules.
+        clock : Clock
+            Ends it early.
+
+        Returns
+        -------
+        QuickSchedule or None
+            None where every rule ends in a memory deadlock.
+        """
+        problem = lowered(arrays)[1]
+        expect(arrays.num_ops * steps)
+        first = None if known is None else Schedule(problem, known)
+        try:
+            board = Board.beginning(first, makespan_bound(arrays))
+            found = list_sweep(problem, Effort(clock, board=board), steps=steps)
+        except MemoryDeadlockError:
+            return None
+        refuse_wrong(found, SWEEP)
+        return QuickSchedule(_unit_time(found), SWEEP, start=found.start)
+
+
+def _unit_time(schedule: Schedule) -> float:
+    return float(schedule.problem.scale.time(schedule.makespan))
+
+
+def best_schedule(
+    arrays: PipelineArrays, rules: Sequence[WarmUpRule]
+) -> tuple[WarmUpRule, Schedule] | None:
+    """Return the shortest schedule by several rules, checked, and its rule; the first of equals.
+
+    Parameters
+    ----------
+    arrays : PipelineArrays
+        The pipeline.
+    rules : sequence of WarmUpRule
+        The rules to try.
+
+    Returns
+    -------
+    tuple or None
+        In the ticks of the profile. None where a device has no room for one micro-batch.
+    """
+    starts = [(rule, _start(arrays, rule)) for rule in rules]
+    placed = [(rule, start) for rule, start in starts if start is not None]
+    if not placed:
+        return None
+    if any(rule.passes for rule in rules):
+        problem = lowered(arrays)[1]
+        justifier = Justifier(problem)
+        placed = [
+            (rule, justifier.improve(Schedule(problem, start), rule.passes).start)
+            for rule, start in placed
+        ]
+    rule, start = min(placed, key=lambda each: _end(arrays, each[1]))
+    schedule = Schedule(lowered(arrays)[1], start)
+    refuse_wrong(schedule, BY_RULE)
+    return rule, schedule
+
+
+def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
+    """Return the starts of the ops of a pipeline by a rule that has a schedule of it.
+
+    Parameters
+    ----------
+    arrays : PipelineArrays
+        The pipeline.
+    rule : WarmUpRule
+        The rule.
+
+    Returns
+    -------
+    int64[n]
+        In ticks of the profile.
+    """
+    found = best_schedule(arrays, (rule,))
+    assert found is not None
+    return found[1].start
+
+
+def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
+    rows, stages = arrays.duration.shape
+    count, devices = arrays.microbatches, len(arrays.room)
+    there, back = arrays.links()
+    arrival = arrays.duration.copy()
+    arrival[0] += there
+    arrival[1] += back
+    start = np.zeros(arrays.num_ops, dtype=np.int64)
+    last_first = np.arange(stages)[::-1]
+    pipeline = InFlightPipeline(
+        stages,
+        count,
+        rows,
+        rule.patience,
+        np.cumsum([0, *np.bincount(arrays.device, minlength=devices)], dtype=np.int64),
+        last_first[np.argsort(arrays.device[last_first], kind="stable")],
+        arrays.device,
+        arrays.duration.ravel(),
+        arrival.ravel(),
+        arrays.held,
+        arrays.freed.ravel(),
+        _most_in_flight(rule.warm_up, stages, devices, count),
+        arrays.room,
+    )
+    placed = np.zeros(rows * stages, dtype=np.int64)
+    state = InFlightState(placed, *np.zeros((3, devices), dtype=np.int64))
+    stuck = schedule_in_flight(pipeline, state, start)
+    return None if stuck else np.concatenate([start, _tail_starts(arrays, start)])
+
+
+def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int) -> IntArray:
+    """Return the most micro-batches of `count` between forward and backward: int64[S]."""
+    if warm_up is None:
+        return np.full(stages, count)
+    usual = warm_up * np.arange(stages, 0, -1) * devices / stages
+    most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
+    return most
+
+
+def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
+    rows, stages = arrays.duration.shape
+    ends: IntArray = start.reshape(rows, stages, -1)[:, :, -1] + arrays.duration
+    return ends
+
+
+def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:
+    # All-reduces and optimizer steps, first come first served.
+    ends = _last_ends(arrays, start)
+    ready, idle = ends[-1], np.zeros((2, len(arrays.room)), dtype=np.int64)
+    np.maximum.at(idle[1], arrays.device, ends.max(axis=0))
+    found = []
+    for stream, length in enumerate((arrays.allreduce, arrays.optimizer)):
+        if length is None:
+            continue
+        begin = np.zeros_like(ready)
+        for stage in np.argsort(ready, kind="stable").tolist():
+            own = arrays.device[stage]
+            begin[stage] = max(ready[stage], idle[stream, own])
+            idle[stream, own] = begin[stage] + length[stage]
+        found.append(begin)
+        ready = begin + length
+    return np.stack(found, axis=1).ravel() if found else np.zeros(0, dtype=np.int64)
+
+
+def _end(arrays: PipelineArrays, start: IntArray) -> int:
+    end = _last_ends(arrays, start[: arrays.num_ops]).max()
+    if arrays.tails:
+        tails = start[arrays.num_ops :].reshape(len(arrays.device), -1)
+        end = max(end, (tails + np.stack(arrays.tails, axis=1)).max())
+    return int(end)
+
+
+def offer_start(task: ScheduleTask, arrays: PipelineArrays, start: IntArray, name: str) -> None:
+    """Give a task a schedule, which it checks.
+
+    Parameters
+    ----------
+    task : ScheduleTask
+        The pipeline as an instance.
+    arrays : PipelineArrays
+        The same pipeline.
+    start, name : int64[n], str
+        Starts in ticks of the profile, and their source.
+    """
+    factor = arrays.pipeline.layers.tick / task.problem.scale.tick
+    exact = start * factor.numerator // factor.denominator
+    task.board.propose(Schedule(task.problem, exact), name)
+
+
+class _KnownTask(PipelineTask):
+    # A pipeline whose schedule is known; of the bounds only the cheapest is worked out.
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        self.board.raise_bound(work_bound(self.problem), "work")
+
+
+def result_of(
+    instance: PipelineInstance, arrays: PipelineArrays, start: IntArray, name: str
+) -> Result:
+    """Return the result that holds a schedule, checked against the instance itself.
+
+    Parameters
+    ----------
+    instance, arrays, start, name
+        As for `offer_start`.
+
+    Returns
+    -------
+    Result
+        With the work bound and without entries of heuristics.
+    """
+    kind = kind_of(instance)
+    task = _KnownTask(kind, instance, kind.lower(instance))
+    offer_start(task, arrays, start, name)
+    return SolveRun(task, (), Options(time_limit=0.0)).execute()

@@ -1,0 +1,266 @@
+"""One pipeline on several placements: stages split evenly, or layers grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, cast
+
+from ppsolve.models.core.result import Figure, Result
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.text import instance_data
+from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.entries import stages_per_device
+from ppsolve.models.kinds.pipeline.instance import NAMED_PLACEMENTS, PipelineInstance
+from ppsolve.solver.api.api import optimize
+from ppsolve.solver.api.kinds import parse_instance
+from ppsolve.solver.studies.plan.split import best_split
+from ppsolve.solver.studies.plan.split_problem import SplitParams, SplitProblem
+
+Convert = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class NamedPlacement:
+    """A named placement, and its stages per device (None: the default of the placement)."""
+
+    placement: str
+    chunks: int | None = None
+
+    @classmethod
+    def read(cls, text: str) -> NamedPlacement:
+        """Read ``vshape``, or ``interleaved:4`` for four stages per device; raise `InputError`."""
+        name, colon, count = text.strip().partition(":")
+        if name not in NAMED_PLACEMENTS:
+            known = ", ".join(NAMED_PLACEMENTS)
+            raise InputError(
+                f'expected {known} (interleaved:4 for four stages per device), got "{name[:40]}"'
+                + did_you_mean(name, NAMED_PLACEMENTS)
+            )
+        if colon and not (count.isascii() and count.isdecimal() and int(count[:9]) > 0):
+            raise InputError(f'expected stages per device, a whole number >= 1, got "{count[:40]}"')
+        return cls(name, int(count[:9]) if colon else None)
+
+    def __str__(self) -> str:
+        """Return the text that `read` reads."""
+        return self.placement if self.chunks is None else f"{self.placement}:{self.chunks}"
+
+
+def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
+    """Return a pipeline on another placement.
+
+    If it has one stage per device, the work, activations, gradients and states of each device are
+    split evenly over its new stages. If it has more, its stages are taken for layers: they form the
+    new stages in their order, so that the slowest device is as fast as can be (`best_split`), and
+    figures of a stage are sums over its layers.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        Gives the times.
+    layout : NamedPlacement
+        The new placement.
+
+    Returns
+    -------
+    PipelineInstance
+        The pipeline there.
+
+    Raises
+    ------
+    InputError
+        Not a pipeline, fewer layers than stages, or amounts that cannot be divided: collectives,
+        amounts per micro-batch or over lengths.
+    """
+    if instance.kind != "pipeline":
+        raise InputError(
+            f'expected a pipeline, this is of kind "{instance.kind}"', source=instance.name
+        )
+    given = cast("PipelineInstance", instance)
+    with errors_in(given.name):
+        return _placed(given, layout)
+
+
+def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInstance:
+    data = instance_data(instance)
+    shape = {name: data[name] for name in ("kind", "num_devices", "num_microbatches")}
+    shape |= {"placement": layout.placement}
+    if stages_per_device(layout.chunks, layout.placement) > 1:
+        shape["stages_per_device"] = stages_per_device(layout.chunks, layout.placement)
+    data.pop("stages_per_device", None)
+    devices = parsed_pipeline(shape | {"times": {"forward": 1, "backward": 1}}).stage_to_device
+    if instance.num_stages == instance.num_devices:
+        parts = _even_parts(instance, devices)
+    else:
+        parts = _grouped(instance, devices, data)
+    return parsed_pipeline(_converted(data, parts) | shape)
+
+
+def _even_parts(instance: PipelineInstance, devices: Sequence[int]) -> Convert:
+    count = len(devices) // instance.num_devices
+    if count > 1 and instance.collectives is not None:
+        raise InputError("expected none where stages are split", field="collectives")
+    stage_of = {device: stage for stage, device in enumerate(instance.stage_to_device)}
+
+    def split(field: str, amounts: Any) -> Any:
+        if isinstance(amounts, list):
+            return [_part(field, amounts[stage_of[device]], count) for device in devices]
+        return _part(field, amounts, count)
+
+    return split
+
+
+def _part(field: str, amount: Any, count: int) -> Any:
+    if count == 1:
+        return amount
+    if isinstance(amount, list | dict):
+        raise InputError("expected times that are alike for all micro-batches", field=field)
+    return figure_of(Decimal(str(amount)) / count)
+
+
+def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str, Any]) -> Convert:
+    # Sets transferred bytes in `data`.
+    if instance.collectives is not None:
+        raise InputError("expected none where stages are layers to be grouped", field="collectives")
+    if instance.memory is not None and instance.memory.forward_peak is not None:
+        raise InputError("expected none where layers are grouped", field="memory.forward_peak")
+    layers = instance.num_stages
+    if layers < len(devices):
+        raise InputError(
+            f"expected at most {layers} stages, one of the layers each, got {len(devices)}",
+            field="placement",
+        )
+    boundaries = _boundaries(_work(data["times"], layers), devices)
+    sent = data.get("p2p", {}).get("bytes")
+    if isinstance(sent, list):
+        data["p2p"] = data["p2p"] | {"bytes": [sent[last - 1] for last in boundaries[1:-1]]}
+
+    def total(field: str, amounts: Any) -> list[Figure]:
+        each = _numbers(field, amounts, layers)
+        return [figure_of(sum(each[first:last])) for first, last in pairwise(boundaries)]
+
+    return total
+
+
+def _work(times: dict[str, Any], layers: int) -> list[Decimal]:
+    columns = (_numbers(f"times.{name}", entry, layers) for name, entry in times.items())
+    return [sum(parts, Decimal(0)) for parts in zip(*columns, strict=True)]
+
+
+def _numbers(field: str, amounts: Any, layers: int) -> list[Decimal]:
+    each = amounts if isinstance(amounts, list) else [amounts] * layers
+    if any(isinstance(amount, list | dict) for amount in each):
+        raise InputError("expected amounts that are alike for all micro-batches", field=field)
+    return [Decimal(str(amount)) for amount in each]
+
+
+def _boundaries(work: Sequence[Decimal], devices: Sequence[int]) -> Sequence[int]:
+    # Work is rounded to 1 / 2^30 of all.
+    least, whole = min(filter(None, work), default=Decimal(1)), sum(work, Decimal(0))
+    most = SplitParams.most_searched_ticks
+    is_small = all(time % least == 0 for time in work) and whole / least < most
+    tick = least if is_small else whole / (most // 2)
+    times = (round(time / tick) for time in work)
+    found = best_split(SplitProblem.without_memory(times, devices))
+    assert found is not None
+    return found.boundaries
+
+
+def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
+    memory = data.get("memory", {})
+    changed: dict[str, Any] = {
+        "times": {name: convert(f"times.{name}", entry) for name, entry in data["times"].items()}
+    }
+    if memory:
+        held = {name: memory[name] for name in ("activation", "static") if name in memory}
+        changed["memory"] = memory | {n: convert(f"memory.{n}", held[n]) for n in held}
+    for name in ("allreduce", "optimizer"):
+        if name in data:
+            changed[name] = convert(name, data[name])
+    return data | changed
+
+
+def figure_of(value: Decimal | int) -> Figure:
+    """Return an amount as JSON writes it: an int where whole, else the nearest double."""
+    return int(value) if value == int(value) else float(value)
+
+
+def parsed_pipeline(data: dict[str, Any]) -> PipelineInstance:
+    """Validate the data of a pipeline."""
+    return cast("PipelineInstance", parse_instance(data))
+
+
+def placements_of(
+    instance: Instance, layouts: Sequence[NamedPlacement | str]
+) -> list[PipelineInstance]:
+    """Return a pipeline on several placements, each named after its own.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    layouts : sequence of NamedPlacement or str
+        Placements, such as ``vshape`` or ``interleaved:4``; equal ones count once.
+
+    Returns
+    -------
+    list of PipelineInstance
+        In the order of `layouts`.
+
+    Raises
+    ------
+    InputError
+        As `on_layout` and `NamedPlacement.read` do, or there is no placement.
+    """
+    read = [
+        each if isinstance(each, NamedPlacement) else NamedPlacement.read(each) for each in layouts
+    ]
+    if not read:
+        raise InputError("expected at least one placement", field="placements")
+    return [
+        on_layout(instance, layout).model_copy(update={"name": f"{instance.name} {layout}"})
+        for layout in dict.fromkeys(read)
+    ]
+
+
+def optimize_placements(
+    instance: Instance,
+    placements: Sequence[NamedPlacement | str],
+    *,
+    time_limit: float | None = 60.0,
+    **options: Any,
+) -> list[Result]:
+    """Find the best schedule of a pipeline on each of several placements.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        Gives times per device, or per layer if it has more stages than devices; see `on_layout`.
+    placements : sequence of NamedPlacement or str
+        Placements, such as ``vshape`` or ``interleaved:4``.
+    time_limit : float or None
+        Wall seconds in all; each placement has an equal part.
+    **options
+        Others of `ppsolve.optimize`, the same for each.
+
+    Returns
+    -------
+    list of Result
+        The best first, by `rank_of`.
+
+    Raises
+    ------
+    InputError
+        As `placements_of` and `ppsolve.optimize` do.
+    """
+    made = placements_of(instance, placements)
+    share = None if time_limit is None else time_limit / len(made)
+    return sorted((optimize(each, time_limit=share, **options) for each in made), key=rank_of)
+
+
+def rank_of(result: Result) -> tuple[bool, float, float]:
+    """Return the key of a result for sorting: by value (none last), then the higher bound."""
+    return result.value is None, result.value or 0, -(result.bound or 0)

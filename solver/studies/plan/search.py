@@ -1,0 +1,421 @@
+"""State of a search over configurations, and the steps that look at one more closely."""
+
+from __future__ import annotations
+
+import heapq
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+
+from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.studies.plan.request import PlanRequest
+from ppsolve.models.studies.plan.result import Configuration, Rule
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.solve_run import SolveRun
+from ppsolve.solver.studies.goodput.step import StepTime
+from ppsolve.solver.studies.plan.arrays import PipelineArrays
+from ppsolve.solver.studies.plan.building import PipelineBuilder
+from ppsolve.solver.studies.plan.candidate import Candidate, Level
+from ppsolve.solver.studies.plan.list_scheduling import (
+    BY_RULE,
+    FIRST_RULE,
+    SWEEP,
+    QuickSchedule,
+    QuickScheduler,
+    offer_start,
+    result_of,
+)
+from ppsolve.solver.studies.plan.params import PlanLimits, WarmUpRule
+from ppsolve.solver.studies.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
+from ppsolve.solver.studies.plan.space import ConfigurationSpace
+from ppsolve.solver.studies.plan.split_problem import Boundaries, SplitUndecidedError
+
+
+class PlanSearch:
+    """State of one search, and the steps by which candidates are refined.
+
+    The levels are a bound for any split of the layers, a split with the work bound, heuristics with
+    all bounds, the exact solver. `strategy.py` says in which order. `listener` is told the
+    state of the search; `clock` ends it, by default after the time limit.
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        space: ConfigurationSpace,
+        limits: PlanLimits,
+        listener: PlanListener | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.request, self.limits = request, limits
+        options = limits.options
+        self.clock = clock or Clock(None if options.deterministic else options.time_limit)
+        self._builder = PipelineBuilder(request)
+        self.quick = QuickScheduler(self._builder)
+        self.news = PlanNews(listener, self.clock, self._progress)
+        self._solved = 0
+        self._tried = set[int]()
+        self._efficiency = cache(self._efficiency_of)
+        self.winner: Candidate | None = None
+        self.result: Result | None = None
+        self.interrupted = False
+        self.candidates = [
+            self._candidate(index, configuration)
+            for index, configuration in enumerate(space.configurations)
+        ]
+
+    @property
+    def open_candidates(self) -> list[Candidate]:
+        """Candidates that are not proved impossible."""
+        return [c for c in self.candidates if c.ruled_out is None]
+
+    def prove(self) -> None:
+        """Refine the most promising candidate until the winner beats all or limits end it."""
+        queue = [(c.promise, c) for c in self.open_candidates]
+        heapq.heapify(queue)
+        while queue:
+            promise, candidate = heapq.heappop(queue)
+            if promise != candidate.promise:
+                heapq.heappush(queue, (candidate.promise, candidate))
+                continue
+            self.tell(candidate)
+            if self.is_beaten(candidate) and not self.limits.exhaustive:
+                return
+            if self.may_refine(candidate):
+                self.refine(candidate)
+                if candidate.ruled_out is None:
+                    heapq.heappush(queue, (candidate.promise, candidate))
+
+    def note(self, candidate: Candidate) -> None:
+        """Let a candidate that has a better schedule be the winner, if it is the best."""
+        if candidate.step.reached is None:
+            return
+        best = self.winner
+        if best is None or candidate is best or candidate.standing < best.standing:
+            if best is not None and best is not candidate and not best.is_finalist:
+                best.start = None
+            self.winner, self.result = candidate, None
+        elif not candidate.is_finalist:
+            candidate.start = None
+
+    def finish(self) -> None:
+        """Make the document of the winner's schedule, if no run has made it."""
+        winner = self.winner
+        if winner is None or self.result is not None:
+            return
+        start = winner.known_start()
+        assert start is not None
+        assert winner.arrays is not None
+        assert winner.step.method is not None
+        instance = self._instance(winner)
+        self.result = result_of(instance, winner.arrays, start, winner.step.method)
+
+    def is_beaten(self, candidate: Candidate) -> bool:
+        """Whether the winner reaches at least the highest goodput of the candidate."""
+        if self.winner is None or candidate is self.winner:
+            return False
+        promise = (candidate.promise[0] * (1 - self.limits.options.gap), candidate.index)
+        return promise >= self.winner.standing
+
+    def tell(self, candidate: Candidate) -> None:
+        """Tell the listener the next step of a candidate, if there is news."""
+        self.news.tell(PHASES[min(candidate.level, 3)])
+
+    @property
+    def high(self) -> float:
+        """Goodput that no configuration exceeds."""
+        low = 0.0 if self.winner is None else self.winner.low
+        return max(low, *(c.high for c in self.open_candidates), 0.0)
+
+    def _progress(self, phase: str) -> PlanProgress:
+        return PlanProgress(
+            seconds=self.clock.elapsed,
+            phase=phase,
+            examined=sum(map(self._is_examined, self.candidates)),
+            enumerated=len(self.candidates),
+            best=None if self.winner is None else self.winner.low,
+            bound=self.high,
+        )
+
+    def _is_examined(self, candidate: Candidate) -> bool:
+        is_decided = candidate.ruled_out is not None or self.is_beaten(candidate)
+        is_known = candidate.level > Level.ENUMERATED or candidate.step.reached is not None
+        return is_decided or is_known
+
+    def _candidate(self, index: int, configuration: Configuration) -> Candidate:
+        efficiency = self._efficiency(configuration.batch_size)
+        units = UNITS_PER_SECOND[self.request.time_unit]
+        candidate = Candidate(
+            index=index,
+            configuration=configuration,
+            samples_per_time=configuration.batch_size * efficiency * units,
+            efficiency=efficiency,
+            step=StepTime(self._least_step(configuration)),
+        )
+        needed = self._builder.lack_of_memory(
+            configuration.microbatch_size, configuration.pipeline_depth
+        )
+        if needed is not None:
+            candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
+        return candidate
+
+    def _efficiency_of(self, batch_size: int) -> float:
+        statistics = self.request.goodput
+        if statistics.grad is None:
+            return 1.0
+        return float(statistics.grad.params.efficiency(batch_size / statistics.init_batch_size))
+
+    def _least_step(self, configuration: Configuration) -> Fraction:
+        # A lower bound for any split and schedule. Some device does at least its share of the work;
+        # one micro-batch passes all layers twice; and what all of them keep meanwhile takes its
+        # time in the memory of the devices.
+        c, builder = configuration, self._builder
+        size, kind = c.microbatch_size, c.backward
+        work = builder.layers(size).total * Fraction(c.microbatches, c.pipeline_depth)
+        held = builder.memory_time(size, c.pipeline_depth, kind) * c.microbatches
+        return max(work, held, builder.shortest_step(size, kind))
+
+    def may_refine(self, candidate: Candidate) -> bool:
+        """Whether a candidate can be looked at more closely, and the limits allow it."""
+        is_done = candidate.is_final or candidate.is_stuck or candidate.is_closed
+        if is_done or candidate.level is Level.SOLVED:
+            return False
+        if self.limits.exhaustive:
+            return True
+        if self.is_late:
+            return False
+        if candidate.level < Level.MEASURED:
+            return True
+        return self._solved < self.limits.finalists and not self.clock.is_over
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is up, and there is a winner or enough was tried to find one.
+
+        If no configuration fits, planning may exceed its limit.
+        """
+        enough = self.limits.params.least_tried
+        return (self.winner is not None or len(self._tried) >= enough) and self.clock.is_over
+
+    def refine(self, candidate: Candidate) -> None:
+        """Look at a candidate more closely by one level."""
+        self._tried.add(candidate.index)
+        candidate.level = Level(candidate.level + 1)
+        if candidate.level is Level.SHAPED:
+            self._shape(candidate)
+            return
+        try:
+            instance = self._instance(candidate)
+        except InputError as error:
+            candidate.is_stuck, candidate.reason = True, str(error)
+            return
+        if candidate.level is Level.MEASURED:
+            self._measure(candidate, instance)
+        else:
+            self._solve(candidate, instance)
+
+    def schedule(self, candidate: Candidate) -> None:
+        """Give a candidate a split and a schedule that take milliseconds, if there are such."""
+        self._tried.add(candidate.index)
+        if candidate.arrays is None:
+            self.sketch(candidate)
+        if candidate.arrays is not None:
+            with suppress(InputError):
+                candidate.take(self._quick_schedule(candidate.arrays))
+                self.note(candidate)
+
+    def sketch(self, candidate: Candidate) -> bool:
+        """Give a candidate a split that takes no search; return true if there is one.
+
+        The split is final if no split has a faster slowest device; the candidate is then shaped.
+        """
+        try:
+            split = self._builder.split(candidate.configuration, quick=True)
+            if split is None:
+                self._lose_by_memory(candidate)
+            else:
+                self._show(candidate, *split, self.quick.arrays(candidate.configuration, split[0]))
+                if candidate.split_proved is not False:
+                    self._finish_shape(candidate)
+        except (SplitUndecidedError, InputError):
+            self._tried.add(candidate.index)
+        return candidate.arrays is not None
+
+    def is_tried(self, candidate: Candidate) -> bool:
+        """Whether a candidate was scheduled, refined, or found to have no quick split."""
+        return candidate.index in self._tried
+
+    def schedule_by(self, candidate: Candidate, rules: tuple[WarmUpRule, ...]) -> None:
+        """Schedule a candidate by some rules, if it has a split, and note a better schedule.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Any candidate.
+        rules : tuple of WarmUpRule
+            The rules to try.
+        """
+        arrays = candidate.arrays
+        if arrays is not None and candidate.take(self.quick.by_rules(arrays, rules)):
+            self.note(candidate)
+
+    def sweep(self, candidate: Candidate, steps: int) -> None:
+        """Look for a better schedule by `list-sweep`, from the known one, if it has a split.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Any candidate.
+        steps : int
+            Schedules tried after the rules of the sweep.
+        """
+        if candidate.arrays is None:
+            return
+        candidate.is_finalist = True
+        start = candidate.known_start()
+        if candidate.take(self.quick.swept(candidate.arrays, start, steps, self.clock)):
+            self.note(candidate)
+
+    def _quick_schedule(self, arrays: PipelineArrays) -> QuickSchedule | None:
+        names = self.request.search.schedules
+        if names is None:
+            return self.quick.by_rules(arrays, (FIRST_RULE,))
+        return self.quick.named(arrays, names)
+
+    def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
+        # Take over a split, if its schedule is not longer than the known one.
+        arrays = self.quick.arrays(candidate.configuration, boundaries)
+        is_first = candidate.step.reached is None
+        if candidate.take(self._quick_schedule(arrays)) or is_first:
+            self._show(candidate, boundaries, proved, arrays)
+            self.note(candidate)
+
+    def _show(
+        self,
+        candidate: Candidate,
+        boundaries: Boundaries,
+        proved: bool | None,
+        arrays: PipelineArrays,
+    ) -> None:
+        candidate.arrays, candidate.instance = arrays, None
+        candidate.boundaries, candidate.split_proved = boundaries, proved
+
+    def _finish_shape(self, candidate: Candidate) -> None:
+        assert candidate.arrays is not None
+        candidate.level = Level.SHAPED
+        candidate.step.floor = max(candidate.step.floor, self.quick.bound(candidate.arrays))
+
+    def _shape(self, candidate: Candidate) -> None:
+        # Of two splits the one that was scheduled better stays.
+        try:
+            split = self._builder.split(candidate.configuration)
+            if split is None:
+                self._lose_by_memory(candidate)
+            elif candidate.boundaries != split[0]:
+                self._builder.refuse_large(candidate.configuration)
+                self._adopt(candidate, *split)
+            if candidate.arrays is not None:
+                self._finish_shape(candidate)
+        except (SplitUndecidedError, InputError) as error:
+            candidate.is_stuck, candidate.reason = True, str(error)
+
+    def _lose_by_memory(self, candidate: Candidate) -> None:
+        needed = self._builder.least_memory(candidate.configuration)
+        candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
+
+    def _lack(self, needed: Fraction | None) -> str:
+        capacity = float(self.request.cluster.memory or 0)
+        least = "" if needed is None else f"some device needs {float(needed):,.12g} bytes or more, "
+        return (
+            "proved: no split of the layers leaves room for the states and one micro-batch: "
+            f"{least}capacity {capacity:,.12g}"
+        )
+
+    def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
+        allowed = self.request.search.schedules
+        names = quick_heuristics(instance) if allowed is None else list(allowed)
+        self._run(candidate, instance, names, Options(time_limit=0.0))
+        candidate.is_final = allowed is not None and candidate.ruled_out is None
+
+    def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
+        self._solved += 1
+        seconds = self.limits.options.time_limit
+        if self.limits.share_time:
+            seconds = max(1.0, self.clock.left * self.limits.params.share_of_time)
+        self._solve_within(candidate, instance, seconds)
+
+    def _solve_within(
+        self, candidate: Candidate, instance: PipelineInstance, seconds: float | None
+    ) -> None:
+        options = replace(self.limits.options, time_limit=seconds, gap=0.0)
+        self._run(candidate, instance, None, options)
+
+    def solve_again(self) -> None:
+        """Divide the rest of the time among the candidates that the exact solver left undecided.
+
+        The most promising one comes first; each goes on from its best schedule.
+        """
+        if not self.limits.share_time:
+            return
+        open_ones = sorted(filter(self._is_undecided, self.candidates), key=lambda c: c.promise)
+        for number, candidate in enumerate(open_ones):
+            seconds = self.clock.left / (len(open_ones) - number)
+            if seconds >= self.limits.params.least_again and not self.is_beaten(candidate):
+                self.tell(candidate)
+                self._solve_within(candidate, self._instance(candidate), seconds)
+
+    def _is_undecided(self, candidate: Candidate) -> bool:
+        is_solved = candidate.level is Level.SOLVED and candidate.ruled_out is None
+        return is_solved and not candidate.is_closed and not self.is_beaten(candidate)
+
+    def _run(
+        self,
+        candidate: Candidate,
+        instance: PipelineInstance,
+        names: list[str] | None,
+        options: Options,
+    ) -> None:
+        # Runs start from the schedule that is known.
+        task = kind_of(instance).task(instance)
+        assert isinstance(task, ScheduleTask)
+        if candidate.solved is not None:
+            known, name = candidate.solved
+            task.board.propose(Schedule(task.problem, known), name)
+        elif candidate.rule or candidate.is_finalist:
+            start = candidate.known_start()
+            if start is not None and candidate.arrays is not None:
+                offer_start(task, candidate.arrays, start, BY_RULE if candidate.rule else SWEEP)
+        chosen = chosen_heuristics(instance, names)
+        seconds = None if options.deterministic else options.time_limit or None
+        clock = self.clock.within(seconds)
+        run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
+        self._learn(candidate, run.execute())
+        candidate.solved = None
+        if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
+            candidate.solved = (task.schedule.start, task.best_by)
+
+    def _learn(self, candidate: Candidate, result: Result) -> None:
+        candidate.learn(result)
+        if result.makespan is not None and candidate.step.reached == result.makespan:
+            self.note(candidate)
+            if self.winner is candidate:
+                self.result = result
+        if result.stop_reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+
+    def _instance(self, candidate: Candidate) -> PipelineInstance:
+        assert candidate.boundaries is not None
+        if candidate.instance is None:
+            self._builder.refuse_large(candidate.configuration)
+            pipeline = self._builder.pipeline(candidate.configuration, candidate.boundaries)
+            candidate.instance = pipeline.instance()
+        return candidate.instance

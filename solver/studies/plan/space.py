@@ -1,0 +1,162 @@
+"""The configurations of a request, and why some combinations form none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.plan.request import PlanRequest, RankOrder, Statistics
+from ppsolve.models.studies.plan.result import Configuration
+
+
+@dataclass(frozen=True)
+class ConfigurationSpace:
+    """Configurations in a fixed order, and how many combinations form none, by reason."""
+
+    configurations: tuple[Configuration, ...]
+    not_formed: dict[str, int] = field(default_factory=dict)
+
+
+def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationSpace:
+    """Return every configuration of a request.
+
+    Parameters
+    ----------
+    request : PlanRequest
+        The lists to choose from.
+    most : int
+        Combinations allowed; more would run for hours.
+
+    Returns
+    -------
+    ConfigurationSpace
+        At least one configuration.
+
+    Raises
+    ------
+    InputError
+        There are too many, or the lists of the search exclude everything; says by which rule.
+    """
+    not_formed = Counter[str]()
+    found = []
+    for number, (fields, count) in enumerate(_combinations(request, not_formed)):
+        if number >= most:
+            raise InputError(
+                f"expected at most {most} combinations; shorten the lists", field="search"
+            )
+        samples = fields["replicas"] * fields["microbatch_size"]
+        microbatches = _microbatches(request, samples, count, not_formed)
+        if microbatches is not None:
+            sizes = {"microbatches": microbatches, "batch_size": samples * microbatches}
+            found.append(Configuration(**fields, **sizes))
+    if not found:
+        reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
+        raise InputError(f"expected at least one configuration: {reasons}", field="search")
+    return ConfigurationSpace(tuple(found), dict(not_formed))
+
+
+def _combinations(
+    request: PlanRequest, not_formed: Counter[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    # Fields of a configuration, and its number of micro-batches or its batch size.
+    search = request.search
+    backward = search.backward or (("split",) if request.model.is_split else ("fused",))
+    lists: tuple[Sequence[Any], ...] = (
+        search.microbatch_sizes or request.model.microbatch_sizes,
+        search.microbatches or search.batch_sizes or _batch_sizes(request.goodput),
+        backward,
+        search.layer_splits,
+    )
+    rest = list(product(*(dict.fromkeys(values) for values in lists)))
+    for shape in _shapes(request, not_formed):
+        for size, count, kind, split in rest:
+            own = {"microbatch_size": size, "backward": kind, "layer_split": split}
+            yield shape | own, count
+
+
+def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str, Any]]:
+    for depth, placement in product(_depths(request), dict.fromkeys(request.search.placements)):
+        for virtual in _virtual_stages(request, depth, placement, not_formed):
+            for replicas in _replicas(request, depth, not_formed):
+                for order in _rank_orders(request, depth, replicas):
+                    yield {
+                        "pipeline_depth": depth,
+                        "replicas": replicas,
+                        "placement": placement,
+                        "virtual_stages": virtual,
+                        "rank_order": order,
+                    }
+
+
+def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:
+    # The initial batch size, doubled up to the largest.
+    size, most = statistics.init_batch_size, statistics.max_batch_size or 0
+    doublings = (most // size).bit_length() if most else 1
+    return tuple(size * 2**power for power in range(doublings))
+
+
+def _depths(request: PlanRequest) -> tuple[int, ...]:
+    if request.search.pipeline_depths is not None:
+        return tuple(dict.fromkeys(request.search.pipeline_depths))
+    most = min(request.cluster.devices, request.model.num_layers)
+    return tuple(depth for depth in range(1, most + 1) if request.cluster.devices % depth == 0)
+
+
+def _virtual_stages(
+    request: PlanRequest, depth: int, placement: str, not_formed: Counter[str]
+) -> Iterator[int]:
+    if placement == "linear":
+        yield 1
+        return
+    if depth == 1:
+        # On one device all placements are the same.
+        not_formed[f"{placement} needs at least 2 devices"] += 1
+        return
+    for virtual in (2,) if placement == "vshape" else dict.fromkeys(request.search.virtual_stages):
+        if depth * virtual > request.model.num_layers:
+            not_formed["more stages than layers"] += 1
+        else:
+            yield virtual
+
+
+def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Iterator[int]:
+    room = request.cluster.devices // depth
+    for replicas in dict.fromkeys(request.search.replicas or (room,)):
+        if replicas > room:
+            not_formed["more devices than the cluster has"] += 1
+        else:
+            yield replicas
+
+
+def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankOrder, ...]:
+    # All are alike where all is on one node or in one line.
+    orders = tuple(dict.fromkeys(request.search.rank_orders))
+    alike = depth == 1 or replicas == 1 or depth * replicas <= request.cluster.devices_per_node
+    return orders[:1] if alike else orders
+
+
+def _microbatches(
+    request: PlanRequest, samples: int, count: int, not_formed: Counter[str]
+) -> int | None:
+    # Per replica; `samples` are one micro-batch of every replica.
+    goodput, most = request.goodput, 10**12  # up to it all figures are exact as doubles
+    if request.search.microbatches is None:
+        if count % samples:
+            not_formed["batch is no multiple of replicas x micro-batch size"] += 1
+            return None
+        return count // samples
+    batch, reason = samples * count, None
+    if batch > most:
+        reason = f"batch above {most:.0E}"
+    elif batch < goodput.init_batch_size:
+        reason = "batch below the initial batch size"
+    elif goodput.max_batch_size is not None and batch > goodput.max_batch_size:
+        reason = "batch above the maximum"
+    if reason is not None:
+        not_formed[reason] += 1
+        return None
+    return count

@@ -1,0 +1,327 @@
+"""Which layers form which pipeline stage, so that the slowest device is as fast as can be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from statistics import median_low
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.studies.plan.split_problem import (
+    Boundaries,
+    Split,
+    SplitParams,
+    SplitProblem,
+    SplitUndecidedError,
+)
+
+Array = NDArray[Any]
+
+SPLIT = SplitParams()
+
+
+def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
+    """Return the split with the fastest slowest device, among these the fastest slowest stage.
+
+    Where every device has one stage, the sum of squared stage times is also the least of all such
+    splits, and the answer is always proved. Where stages share devices, the search is exact unless
+    it reaches its limit. Equal problems and limits have equal answers.
+
+    Parameters
+    ----------
+    problem : SplitProblem
+        Layers and stages.
+    params : SplitParams
+        Effort of the search.
+
+    Returns
+    -------
+    Split or None
+        None if no split exists: fewer layers than stages, or none fits the memory (proved).
+
+    Raises
+    ------
+    SplitUndecidedError
+        The limit was reached with neither a split that fits the memory nor a proof.
+    InputError
+        The seconds are negative or not a number, or there are too many ticks to search.
+    """
+    if not params.seconds >= 0:
+        raise InputError(f"expected a number >= 0, got {params.seconds}", field="seconds")
+    slowest_stage = _least_slowest_stage(problem)
+    if slowest_stage is None:
+        return None
+    start, least = _most_even(problem, slowest_stage), slowest_device_bound(problem)
+    reaches_bound = max(problem.device_times(start)) == least and problem.fits(start)
+    if problem.has_one_stage_per_device or reaches_bound:
+        return problem.split(start, proved=True)
+    if sum(problem.times) > params.most_searched_ticks:
+        raise InputError(
+            f"expected at most {params.most_searched_ticks} ticks in total where devices hold "
+            f"several stages, got {sum(problem.times)}; use a coarser tick",
+            field="times",
+        )
+    from ppsolve.solver.studies.plan.split_cpsat import search_split
+
+    start = _coarse_start(problem, start, params)
+    left = params.seconds * (1 - params.coarse_share)
+    return search_split(problem, start, least_device=least, least_stage=slowest_stage, limit=left)
+
+
+def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
+    """Return a good split without a search: where devices have one stage, that of `best_split`.
+
+    Else stages as even as can be, improved by moving single layers.
+
+    Parameters
+    ----------
+    problem, params
+        As for `best_split`.
+
+    Returns
+    -------
+    Split or None
+        None where it is proved that no split exists.
+
+    Raises
+    ------
+    SplitUndecidedError
+        It does not fit the memory; another split may.
+    """
+    slowest_stage = _least_slowest_stage(problem)
+    if slowest_stage is None:
+        return None
+    boundaries = _most_even(problem, slowest_stage)
+    if problem.has_one_stage_per_device:
+        return problem.split(boundaries, proved=True)
+    boundaries = _moved_layers(problem, boundaries, params.most_moves)
+    if not problem.fits(boundaries):
+        raise SplitUndecidedError("the split that takes no search does not fit the memory")
+    slowest_device = max(problem.device_times(boundaries))
+    return problem.split(boundaries, proved=slowest_device == slowest_device_bound(problem))
+
+
+def _coarse_start(problem: SplitProblem, start: Boundaries, params: SplitParams) -> Boundaries:
+    # Rounding makes nearly equal layers equal. Which stages have how many layers is then quickly
+    # found, and most of the gain.
+    median = median_low(problem.times)
+    if median == 0:
+        return start
+    unit = 2 * params.coarse_ticks
+    coarse = tuple((unit * time + median) // (2 * median) for time in problem.times)
+    if _changes(coarse) >= _changes(problem.times):
+        return start
+    try:
+        shorter = replace(params, seconds=params.seconds * params.coarse_share)
+        found = best_split(replace(problem, times=coarse), shorter)
+    except SplitUndecidedError:
+        return start
+    splits = (start, found.boundaries if found else start)
+    return min(splits, key=lambda b: (not problem.fits(b), max(problem.device_times(b))))
+
+
+def _changes(times: tuple[int, ...]) -> int:
+    return sum(earlier != later for earlier, later in pairwise(times))
+
+
+def slowest_device_bound(problem: SplitProblem) -> int:
+    """Return a lower bound on the slowest device's ticks under any split.
+
+    The largest of: the longest layer; an equal share of all work; and, as some device has at
+    least k + 1 of any k D + 1 layers, the k + 1 shortest of the k D + 1 longest layers.
+    """
+    longest_first = sorted(problem.times, reverse=True)
+    sums = [0, *accumulate(longest_first)]
+    devices = problem.num_devices
+    counts = range(devices, problem.num_layers, devices)
+    crowded = (sums[count + 1] - sums[count - count // devices] for count in counts)
+    return max(max(longest_first, default=0), -(-sums[-1] // devices), *crowded, 0)
+
+
+def even_split(num_layers: int, num_stages: int) -> Boundaries:
+    """Return the boundaries of stages with equally many layers; the first stages get one more.
+
+    Parameters
+    ----------
+    num_layers, num_stages : int
+        Layers and stages.
+
+    Returns
+    -------
+    tuple of int
+        S + 1 ascending layer indices.
+
+    Raises
+    ------
+    InputError
+        Fewer layers than stages, or no stage.
+    """
+    if not 1 <= num_stages <= num_layers:
+        raise InputError(f"expected 1 to {num_layers} stages (one per layer), got {num_stages}")
+    size, extra = divmod(num_layers, num_stages)
+    return tuple(stage * size + min(stage, extra) for stage in range(num_stages + 1))
+
+
+class _StageSums:
+    # Time and bytes of each stage, by the boundary after it and its number of layers.
+    #
+    # Stage s has at least s layers before it and S - 1 - s after it, so its boundaries are counted
+    # from the first place each can have: 0..n-S. Arrays are (n - S + 1, width): row b, column k is
+    # the stage that ends at b with k + 1 layers. Rows with b < k have no such stage; they hold
+    # values of no meaning.
+
+    def __init__(self, problem: SplitProblem, width: int) -> None:
+        self._problem = problem
+        self._rows = problem.num_layers - problem.num_stages + 1
+        ends = np.arange(problem.num_layers)[:, None]
+        self._span = ends + 1, np.maximum(ends - np.arange(width), 0)
+        self._time = self._sums(problem.times)
+        if problem.capacity is not None:
+            self._static = self._sums(problem.static)
+            self._activation = self._sums(problem.activation)
+
+    def time(self, stage: int) -> Array:
+        return self._time[stage : stage + self._rows]
+
+    def is_too_large(self, stage: int) -> Array | bool:
+        """Mark the extents of a stage that do not fit its device even alone, bool[rows, width]."""
+        problem = self._problem
+        if problem.capacity is None:
+            return False
+        here = slice(stage, stage + self._rows)
+        held = self._static[here] + problem.in_flight[stage] * self._activation[here]
+        room = problem.capacity[problem.stage_to_device[stage]]
+        marked: Array = held > min(room, SPLIT.most_bytes)
+        return marked
+
+    def _sums(self, values: tuple[int, ...]) -> Array:
+        prefix, (last, first) = _prefix_sums(values), self._span
+        sums: Array = prefix[last] - prefix[first]
+        return sums
+
+
+def _prefix_sums(values: tuple[int, ...]) -> Array:
+    return np.array([0, *accumulate(values)], dtype=np.int64)
+
+
+def _earlier(values: Array, width: int, missing: int) -> Array:
+    """Return an array whose row b, column k is ``values[b - k]``, or `missing` where b < k."""
+    padded = np.concatenate([np.full(width - 1, missing, dtype=values.dtype), values])
+    step = padded.itemsize
+    # A view; numpy's own function for it takes five times as long as all else here.
+    return np.ndarray((len(values), width), values.dtype, padded, (width - 1) * step, (step, -step))
+
+
+def _least_slowest_stage(problem: SplitProblem) -> int | None:
+    """Return the least time of the slowest stage, each alone on its device; None if none fits."""
+    if problem.num_layers < problem.num_stages:
+        return None
+    rows = problem.num_layers - problem.num_stages + 1
+    sums = _StageSums(problem, width=rows)
+    never = SPLIT.most_ticks + 1
+    slowest = np.full(rows, never, dtype=np.int64)
+    slowest[0] = 0
+    for stage in range(problem.num_stages):
+        candidates = np.maximum(_earlier(slowest, rows, never), sums.time(stage))
+        candidates[sums.is_too_large(stage)] = never
+        slowest = candidates.min(axis=1)
+    return None if slowest[-1] == never else int(slowest[-1])
+
+
+def _most_even(problem: SplitProblem, slowest_stage: int) -> Boundaries:
+    """Return the split with the least sum of squared stage times, none above `slowest_stage`."""
+    rows = problem.num_layers - problem.num_stages + 1
+    width = min(rows, _most_layers(problem, slowest_stage))
+    sums = _StageSums(problem, width)
+    never = problem.num_stages * slowest_stage**2 + 1
+    dtype = np.int64 if 2 * never < 2**63 else np.object_
+    squares = np.full(rows, never, dtype=dtype)
+    squares[0] = 0
+    choices = []
+    for stage in range(problem.num_stages):
+        time = sums.time(stage)
+        capped: Array = np.minimum(time, slowest_stage).astype(dtype)
+        candidates = _earlier(squares, width, never) + capped * capped
+        candidates[(time > slowest_stage) | sums.is_too_large(stage)] = never
+        choices.append(candidates.argmin(axis=1))
+        squares = np.minimum(candidates.min(axis=1), never)
+    row = rows - 1
+    boundaries = [problem.num_layers]
+    for stage in range(problem.num_stages - 1, -1, -1):
+        row -= int(choices[stage][row])
+        boundaries.append(row + stage)
+    return tuple(boundaries[::-1])
+
+
+def _most_layers(problem: SplitProblem, slowest_stage: int) -> int:
+    prefix = _prefix_sums(problem.times)
+    ends = np.searchsorted(prefix, prefix + slowest_stage, side="right") - 1
+    return int((ends - np.arange(prefix.size)).max())
+
+
+def _moved_layers(problem: SplitProblem, start: Boundaries, moves: int) -> Boundaries:
+    # Move one layer of the worst device (the one that lacks most memory, else the slowest) to any
+    # other stage as long as that is better; the stages between keep their number of layers.
+    loads = _DeviceLoads(problem)
+    best, (standing,) = np.array(start), loads.standings(np.array([start]))
+    for _ in range(moves):
+        tried = _neighbours(best, loads.worst_stages(best))
+        standings = loads.standings(tried)
+        if not standings or min(standings) >= standing:
+            break
+        standing = min(standings)
+        best = tried[standings.index(standing)]
+    return tuple(best.tolist())
+
+
+class _DeviceLoads:
+    # Times and bytes of many splits at once; a split is a row of boundaries.
+
+    def __init__(self, problem: SplitProblem) -> None:
+        self._time, self._static, self._activation = map(
+            _prefix_sums, (problem.times, problem.static, problem.activation)
+        )
+        self._in_flight = np.array(problem.in_flight, dtype=np.int64)
+        self._room = None if problem.capacity is None else np.array(problem.capacity)
+        self._device = np.array(problem.stage_to_device)
+        self._on = (self._device[:, None] == np.arange(problem.num_devices)).astype(np.int64)
+
+    def standings(self, splits: IntArray) -> list[tuple[int, int, float]]:
+        """Return bytes above the capacities, slowest device, squared ticks; less is better."""
+        times, lack = self._loads(splits)
+        squares = (times.astype(np.float64) ** 2).sum(axis=1)
+        columns = (lack.sum(axis=1), times.max(axis=1), squares)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def worst_stages(self, split: IntArray) -> list[int]:
+        # Those stages of the worst device that can give a layer away.
+        times, lack = self._loads(split[None])
+        worst = int(np.argmax(lack[0] if lack.any() else times[0]))
+        return np.flatnonzero((self._device == worst) & (np.diff(split) > 1)).tolist()
+
+    def _loads(self, splits: IntArray) -> tuple[IntArray, IntArray]:
+        """Return ticks, and bytes above the capacity: int64[splits, D] each."""
+        times = np.diff(self._time[splits], axis=1) @ self._on
+        if self._room is None:
+            return times, np.zeros_like(times)
+        held = np.diff(self._static[splits], axis=1)
+        held += self._in_flight * np.diff(self._activation[splits], axis=1)
+        return times, np.maximum(held @ self._on - self._room, 0)
+
+
+def _neighbours(split: IntArray, givers: list[int]) -> IntArray:
+    # One of the givers gives a layer to any other stage.
+    stages = len(split) - 1
+    pairs = [(giver, taker) for giver in givers for taker in range(stages) if taker != giver]
+    tried = np.repeat(split[None], len(pairs), axis=0)
+    for row, (giver, taker) in enumerate(pairs):
+        if taker > giver:
+            tried[row, giver + 1 : taker + 1] -= 1
+        else:
+            tried[row, taker + 1 : giver + 1] += 1
+    return tried

@@ -1,0 +1,218 @@
+"""CP-SAT on the boundaries of stages, where devices hold several stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from math import gcd
+
+from ortools.sat.python import cp_model
+
+from ppsolve.solver.exact.parameters import configured
+from ppsolve.solver.exact.question import SearchLimits
+from ppsolve.solver.studies.plan.split_problem import (
+    Boundaries,
+    Split,
+    SplitParams,
+    SplitProblem,
+    SplitUndecidedError,
+)
+
+
+def search_split(
+    problem: SplitProblem,
+    start: Boundaries,
+    *,
+    least_device: int,
+    least_stage: int,
+    limit: float,
+) -> Split | None:
+    """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
+
+    Parameters
+    ----------
+    problem : SplitProblem
+        At least as many layers as stages.
+    start : tuple of int
+        Boundaries of a good split, whether or not it fits the memory.
+    least_device, least_stage : int
+        Proven lower bounds of the two objectives.
+    limit : float
+        Deterministic seconds for both together.
+
+    Returns
+    -------
+    Split or None
+        None where no split fits the memory.
+
+    Raises
+    ------
+    SplitUndecidedError
+        The limit was reached with neither a split that fits nor a proof.
+    """
+    model = _SplitModel(problem)
+    best, fits = start, problem.fits(start)
+    proved = fits and max(problem.device_times(start)) == least_device
+    if fits:
+        model.bound_devices(start)
+    if not proved:
+        first = model.minimise(model.slowest_device, least_device, start, limit)
+        if first.infeasible:
+            return None
+        if first.boundaries is None and not fits:
+            raise SplitUndecidedError(
+                f"no split of {problem.num_layers} layers into {problem.num_stages} stages was "
+                f"found to fit the memory, nor proved impossible, within {limit:g} deterministic "
+                "seconds"
+            )
+        best, proved = first.boundaries or start, first.proved
+        limit -= first.deterministic_time
+    if limit > 0 and max(problem.stage_times(best)) > least_stage:
+        model.bound_devices(best)
+        best = model.minimise(model.slowest_stage, least_stage, best, limit).boundaries or best
+    return problem.split(best, proved=proved)
+
+
+@dataclass(frozen=True)
+class _SplitOutcome:
+    boundaries: Boundaries | None
+    proved: bool
+    infeasible: bool
+    deterministic_time: float
+
+
+@dataclass(frozen=True)
+class _AlikeLayers:
+    # Neighbouring layers that are alike: which they are, and what each of them takes.
+
+    first: int
+    length: int
+    time: int
+    static: int
+    activation: int
+
+    def before(self, boundary: int) -> int:
+        return min(max(boundary - self.first, 0), self.length)
+
+
+def _runs(problem: SplitProblem) -> list[_AlikeLayers]:
+    layers = zip(problem.times, problem.static, problem.activation, strict=True)
+    runs: list[_AlikeLayers] = []
+    first = 0
+    for alike, members in groupby(layers):
+        length = sum(1 for _ in members)
+        runs.append(_AlikeLayers(first, length, *alike))
+        first += length
+    return runs
+
+
+class _SplitModel:
+    # Variables count the layers of each run of alike layers before each boundary. With one literal
+    # per layer instead, splits that differ only in which of several alike layers a stage has would
+    # be different ones to the search.
+
+    def __init__(self, problem: SplitProblem) -> None:
+        self.problem, self.runs = problem, _runs(problem)
+        self.model = cp_model.CpModel()
+        self.before = [self._counts(boundary) for boundary in range(problem.num_stages + 1)]
+        self._order_boundaries()
+        self.slowest_device = self.model.new_int_var(0, sum(problem.times), "slowest device")
+        self.slowest_stage = self.model.new_int_var(0, sum(problem.times), "slowest stage")
+        self._add_times()
+        self._add_memory()
+
+    def _counts(self, boundary: int) -> list[cp_model.LinearExprT]:
+        layers, stages = self.problem.num_layers, self.problem.num_stages
+        least, most = boundary, layers - stages + boundary
+        if boundary in {0, stages}:
+            least = most = 0 if boundary == 0 else layers
+        counts: list[cp_model.LinearExprT] = []
+        for index, run in enumerate(self.runs):
+            low, high = run.before(least), run.before(most)
+            name = f"run {index} before {boundary}"
+            counts.append(low if low == high else self.model.new_int_var(low, high, name))
+        self._fill_in_order(counts)
+        return counts
+
+    def _fill_in_order(self, counts: list[cp_model.LinearExprT]) -> None:
+        # No layer of a run lies before a boundary unless all of the run before it do.
+        for run, count, following in zip(self.runs, counts, counts[1:], strict=False):
+            if isinstance(count, int) or isinstance(following, int):
+                continue
+            is_full = self.model.new_bool_var("")
+            self.model.add(count == run.length).only_enforce_if(is_full)
+            self.model.add(following == 0).only_enforce_if(~is_full)
+
+    def _order_boundaries(self) -> None:
+        for earlier, later in pairwise(self.before):
+            self.model.add(sum(later) - sum(earlier) >= 1)
+            for count, following in zip(earlier, later, strict=True):
+                self.model.add(count <= following)
+
+    def _of_stage(self, stage: int, weights: Sequence[int]) -> cp_model.LinearExprT:
+        pairs = zip(weights, self.before[stage], self.before[stage + 1], strict=True)
+        return sum(weight * (after - before) for weight, before, after in pairs if weight)
+
+    def _of_device(self, device: int, by_stage: list[cp_model.LinearExprT]) -> cp_model.LinearExprT:
+        owners = zip(self.problem.stage_to_device, by_stage, strict=True)
+        return sum(value for owner, value in owners if owner == device)
+
+    def _add_times(self) -> None:
+        weights = [run.time for run in self.runs]
+        stages = [self._of_stage(s, weights) for s in range(self.problem.num_stages)]
+        for time in stages:
+            self.model.add(time <= self.slowest_stage)
+        for device in range(self.problem.num_devices):
+            self.model.add(self._of_device(device, stages) <= self.slowest_device)
+        self.model.add(self.slowest_stage <= self.slowest_device)
+
+    def _add_memory(self) -> None:
+        if self.problem.capacity is None:
+            return
+        by_stage = [
+            [run.static + held * run.activation for run in self.runs]
+            for held in self.problem.in_flight
+        ]
+        unit = max(1, gcd(*(weight for weights in by_stage for weight in weights)))
+        stages = [
+            self._of_stage(s, [weight // unit for weight in weights])
+            for s, weights in enumerate(by_stage)
+        ]
+        for device, room in enumerate(self.problem.capacity):
+            most = min(room, SplitParams.most_bytes) // unit
+            self.model.add(self._of_device(device, stages) <= most)
+
+    def bound_devices(self, boundaries: Boundaries) -> None:
+        self.model.add(self.slowest_device <= max(self.problem.device_times(boundaries)))
+
+    def minimise(
+        self, value: cp_model.IntVar, least: int, hint: Boundaries, limit: float
+    ) -> _SplitOutcome:
+        self.model.add(value >= least)
+        self.model.minimize(value)
+        self._hint(hint)
+        effort = max(limit, 0.0)
+        solver = configured(SearchLimits(seconds=None, deterministic=effort, is_plain=True))
+        status = solver.solve(self.model)
+        if status == cp_model.MODEL_INVALID:
+            raise RuntimeError("CP-SAT refused the model as invalid")
+        found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
+        return _SplitOutcome(
+            self._boundaries(solver) if found else None,
+            proved=status == cp_model.OPTIMAL,
+            infeasible=status == cp_model.INFEASIBLE,
+            deterministic_time=solver.deterministic_time,
+        )
+
+    def _hint(self, boundaries: Boundaries) -> None:
+        self.model.clear_hints()
+        for at, counts in zip(boundaries, self.before, strict=True):
+            for run, count in zip(self.runs, counts, strict=True):
+                if not isinstance(count, int):
+                    self.model.add_hint(count, run.before(at))
+        self.model.add_hint(self.slowest_device, max(self.problem.device_times(boundaries)))
+        self.model.add_hint(self.slowest_stage, max(self.problem.stage_times(boundaries)))
+
+    def _boundaries(self, solver: cp_model.CpSolver) -> Boundaries:
+        return tuple(sum(solver.value(count) for count in counts) for counts in self.before)

@@ -1,0 +1,278 @@
+"""What would help a recorded run: changes, each with what the steps would take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.trace.layers import FloatArray, Layers
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.studies.plan.split import best_split
+from ppsolve.solver.studies.plan.split_problem import SplitProblem
+from ppsolve.solver.studies.traces.diagnosis.steps import (
+    DIAGNOSIS,
+    DiagnosedStep,
+    Searches,
+    Times,
+    Variant,
+    replayed,
+)
+from ppsolve.solver.studies.traces.diagnosis.verdict import Help, StepVerdict, mean_of
+from ppsolve.solver.studies.traces.replay import Recorded
+
+
+def recorded_helps(
+    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
+) -> Iterator[Help]:
+    """Yield the changes that need no further search.
+
+    Parameters
+    ----------
+    steps : sequence of DiagnosedStep
+        Recorded steps.
+    verdicts : sequence of StepVerdict
+        Their verdicts.
+
+    Yields
+    ------
+    Help
+        Another order, exchange, an even split, less work for the slow device.
+    """
+    replay = _means(verdicts, "replay")
+    numbers = tuple(one.step for one in verdicts)
+    value, bound = _means(verdicts, "ordered"), _means(verdicts, "ordered_bound")
+    text = "the best order of the micro-batches of each replica, in the memory that devices have"
+    yield Help("reorder", text, value, bound, replay, numbers)
+    if max(len(step.parts) for step in steps) == 1:
+        yield Help("exchange", "there is one replica")
+    else:
+        value, bound = _means(verdicts, "exchanged"), _means(verdicts, "exchanged_bound")
+        text = "a micro-batch takes as long on any replica, and may be moved"
+        yield Help("exchange", text, value, bound, replay, numbers)
+    if max(one.instance.num_devices for step in steps for one in step.parts) == 1:
+        yield Help("even split", "there is one device")
+        yield Help("relieve slow device", "there is one device")
+        return
+    text = "recorded order; each micro-batch takes as long on every stage, the same in total"
+    yield Help("even split", text, _mean(steps, _even), None, replay, numbers)
+    slow = _slowest_device(steps)
+    text = f"recorded order; device {slow} works as long as the mean, the others take over the rest"
+    value = _mean(steps, lambda one: _relieved(one, slow))
+    yield Help("relieve slow device", text, value, None, replay, numbers)
+
+
+def _slowest_device(steps: Sequence[DiagnosedStep]) -> int:
+    parts = [one.part for step in steps for one in step.parts]
+    devices, durations = ([getattr(one, name) for one in parts] for name in ("device", "duration"))
+    loads = np.bincount(np.concatenate(devices), weights=np.concatenate(durations))
+    return int(np.argmax(loads))
+
+
+def _means(verdicts: Sequence[StepVerdict], figure: str) -> float:
+    return mean_of(getattr(one, figure) for one in verdicts)
+
+
+def _mean(steps: Sequence[DiagnosedStep], change: Callable[[Recorded], IntArray]) -> float:
+    return mean_of(max(replayed(one, change(one)) for one in step.parts) for step in steps)
+
+
+def _even(one: Recorded) -> IntArray:
+    """Return durations, each the mean over the stages for its kind and micro-batch."""
+    duration = one.problem.duration.copy()
+    for kind in one.problem.kinds:
+        ops = one.problem.grid(kind)
+        duration[ops] = np.rint(duration[ops].mean(axis=0)).astype(np.int64)
+    return duration
+
+
+def _relieved(one: Recorded, slow: int) -> IntArray:
+    """Return durations with the work of a device that is above the mean spread over the others."""
+    duration, device = one.problem.duration, one.part.device[one.row]
+    load = np.bincount(device, weights=duration)
+    excess = load[slow] - load.mean()
+    if excess <= 0:
+        return duration
+    factor = np.full(len(load), 1 + excess / (load.sum() - load[slow]))
+    factor[slow] = load.mean() / load[slow]
+    changed: IntArray = np.rint(duration * factor[device]).astype(np.int64)
+    return changed
+
+
+def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
+    """Yield the changes that are searched, or why one means nothing here.
+
+    Parameters
+    ----------
+    recorded : Variant
+        The run as it is.
+    chunks : int
+        Stages of each device.
+
+    Yields
+    ------
+    Variant or Help
+        A split backward, more memory, more chunks.
+    """
+    capacity, placement = recorded.capacity, recorded.placement
+    text = "half of a backward is the input gradient, half the weight gradient; memory as it is"
+    yield Variant("split backward", text, _split, capacity, placement)
+    more = tuple(count + 1 for count in capacity)
+    text = "room for one more activation on every device"
+    yield Variant("more memory", text, recorded.times, more, placement)
+    if chunks > 1 or len(capacity) == 1:
+        yield Help("more chunks", "it is for several devices with one stage each")
+        return
+    text = (
+        "two stages of half the time on each device, interleaved; each has the most memory of any"
+    )
+    double = (2 * max(capacity),) * len(capacity)
+    places = {"placement": "interleaved", "stages_per_device": 2}
+    yield Variant("more chunks", text, _halved, double, places, has_recorded=False)
+
+
+def _split(times: Times) -> Times:
+    if "backward" not in times:
+        return times
+    half = times["backward"] // 2
+    backward = times["backward"] - half
+    return {"forward": times["forward"], "backward_input": half, "backward_weight": backward}
+
+
+def _halved(times: Times) -> Times:
+    """Return the times of twice as many stages, interleaved: stage s and s + p were stage s."""
+    return {
+        name: np.concatenate([table // 2, table - table // 2], axis=0)
+        for name, table in times.items()
+    }
+
+
+def searched_help(
+    variant: Variant,
+    steps: Sequence[DiagnosedStep],
+    verdicts: Sequence[StepVerdict],
+    searches: Searches,
+    clock: Clock,
+) -> Help:
+    """Return the times of steps with a change, of as many of them as there is time for.
+
+    Parameters
+    ----------
+    variant : Variant
+        The change.
+    steps, verdicts : sequence of DiagnosedStep, of StepVerdict
+        Recorded steps, those nearest to the mean come first, and their verdicts.
+    searches : Searches
+        Searches that are kept between steps.
+    clock : Clock
+        Clock of the change.
+
+    Returns
+    -------
+    Help
+        Over the steps that were searched; its `steps` name them.
+    """
+    mean = _means(verdicts, "replay")
+    pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))
+    values: list[int] = []
+    bounds: list[int] = []
+    for step, verdict in pairs:
+        # On a busy machine preparing takes longer.
+        first = max(DIAGNOSIS.preparing, 2 * searches.preparing_seconds)
+        if clock.left < (DIAGNOSIS.per_step if values else first):
+            break
+        answer = searches.answer(variant, step, is_free=False, seconds=DIAGNOSIS.per_step)
+        if answer is None:
+            return Help(variant.name, "no order was found that fits the memory")
+        value = int(answer.makespan)
+        values.append(min(value, verdict.ordered) if variant.has_recorded else value)
+        bounds.append(int(answer.bound))
+    if not values:
+        return Help(variant.name, "the time limit left no time for it")
+    done = [verdict for _, verdict in pairs[: len(values)]]
+    return Help(
+        variant.name,
+        variant.assumes,
+        mean_of(values),
+        mean_of(bounds),
+        _means(done, "replay"),
+        tuple(sorted(verdict.step for verdict in done)),
+    )
+
+
+def refuse_other_stages(steps: Sequence[DiagnosedStep], layers: Layers) -> None:
+    """Refuse layers of another number of stages.
+
+    An `InputError` names how many stages were recorded.
+
+    Parameters
+    ----------
+    steps : sequence of DiagnosedStep
+        Recorded steps.
+    layers : Layers
+        Times of layers, and their recorded split.
+    """
+    count = steps[0].parts[0].instance.num_stages
+    if len(layers.stages) != count:
+        text = f"expected one number for each of {count} recorded stages, got {len(layers.stages)}"
+        raise InputError(text, field="--layers, stages")
+
+
+def other_split(
+    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict], layers: Layers
+) -> Help:
+    """Return the gain, in the recorded order, of the split whose slowest device is the fastest.
+
+    Parameters
+    ----------
+    steps, verdicts : sequence of DiagnosedStep, of StepVerdict
+        Recorded steps, and their verdicts.
+    layers : Layers
+        Times of layers, and their recorded split.
+
+    Returns
+    -------
+    Help
+        With the layers of each stage.
+    """
+    stages = _best(layers, [one for step in steps for one in step.parts])
+    numbers = tuple(one.step for one in verdicts)
+    value = _mean(steps, lambda one: _moved(one, layers, stages))
+    old, new = (" ".join(map(str, np.bincount(given))) for given in (layers.stage, stages))
+    text = f"recorded order; {new} layers on the stages in place of {old}, whatever they hold"
+    if old == new:
+        text = f"{old} layers on the stages, as recorded, is the best split"
+    return Help("other split", text, value, None, _means(verdicts, "replay"), numbers)
+
+
+def _best(layers: Layers, parts: Sequence[Recorded]) -> list[int]:
+    """Return the stage of each layer in the best split, by mean times over all replica-steps."""
+    work = np.zeros(len(layers.stage))
+    for one in parts:
+        for kind in one.problem.kinds:
+            stage_time = one.problem.duration[one.problem.grid(kind)].mean(axis=1)
+            work += _shares(layers, kind) * stage_time[layers.stage]
+    # Twice as many ticks are what `best_split` takes where stages share devices.
+    scaled = work / len(parts) * min(1.0, 2**30 * len(parts) / max(work.sum(), 1.0))
+    (places,) = parts[0].instance.stage_devices_of_pipes()
+    ticks = np.rint(scaled).astype(np.int64).tolist()
+    split = best_split(SplitProblem.without_memory(ticks, places))
+    assert split is not None, "there are as many layers as stages, and memory has no limit"
+    counts = np.diff(split.boundaries)
+    return np.repeat(np.arange(len(counts)), counts).tolist()
+
+
+def _shares(layers: Layers, kind: str) -> FloatArray:
+    return layers.shares("forward" if kind == "F" else "backward")
+
+
+def _moved(one: Recorded, layers: Layers, stages: Sequence[int]) -> IntArray:
+    duration = one.problem.duration.copy()
+    for kind in one.problem.kinds:
+        ops = one.problem.grid(kind)
+        part = np.zeros((len(ops), len(ops)))
+        np.add.at(part, (stages, layers.stage), _shares(layers, kind))
+        duration[ops] = np.rint(part @ duration[ops]).astype(np.int64)
+    return duration

@@ -1,0 +1,408 @@
+"""The verdict on a recorded run: how far from optimal it was, and what would help.
+
+Orders and exchanges of all steps are searched: a search ends where it gains no more, or with its
+time. Replays of what might have been say where the idle time of devices comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.core.result import Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.trace.layers import Layers
+from ppsolve.models.studies.trace.table import KINDS, Trace
+from ppsolve.solver.bounds.exchange import exchange_bound
+from ppsolve.solver.bounds.flow.flow import Paths
+from ppsolve.solver.bounds.memory_time import memory_time
+from ppsolve.solver.bounds.registry import flow_bounds
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kernels.compilation import answering_within
+from ppsolve.solver.studies.traces.clocks import op_table
+from ppsolve.solver.studies.traces.diagnosis.changes import (
+    other_split,
+    recorded_helps,
+    refuse_other_stages,
+    searched_help,
+    variants,
+)
+from ppsolve.solver.studies.traces.diagnosis.steps import (
+    DIAGNOSIS,
+    DiagnosedStep,
+    Searches,
+    Variant,
+    held_by,
+    replayed,
+    steps_of,
+)
+from ppsolve.solver.studies.traces.diagnosis.verdict import (
+    Diagnosis,
+    Help,
+    ReplicaVerdict,
+    StepVerdict,
+    mean_of,
+)
+from ppsolve.solver.studies.traces.fits import one_way_of
+from ppsolve.solver.studies.traces.replay import Recorded, least_span
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Times of transfers between devices."""
+
+    latency: int  # nanoseconds of a transfer that was not recorded
+    # dict of (int, int) to int64[kinds, stages, micro-batches]: nanoseconds of those that were, by
+    # step and replica; `FREE` where there is none
+    recorded: dict[tuple[int, int], IntArray]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Self:
+        """Take the transfers of a trace, and half of its fastest round trips for all others."""
+        tables = {}
+        for step, replica, part in trace.parts():
+            if not np.all(part.is_compute):
+                rows = op_table(part)
+                tables[step, replica] = np.where(rows == FREE, FREE, part.duration[rows])
+        parts = [part.where(part.is_compute) for _, _, part in trace.parts()]
+        return cls(max(0, round(one_way_of(parts) or 0)), tables)
+
+    def lags(self, one: Recorded) -> IntArray:
+        """Return the nanoseconds between ops that follow one another, int64[edges]."""
+        problem, device = one.problem, one.part.device[one.row]
+        sender = problem.before
+        away = device[sender] != device[problem.after]
+        lags = np.full(len(sender), self.latency, dtype=np.int64)
+        table = self.recorded.get((int(one.part.step[0]), int(one.part.replica[0])))
+        if table is not None:
+            is_forward = problem.kind[sender] == problem.kinds.index("F")
+            way = np.where(is_forward, KINDS.index("TF"), KINDS.index("TB"))
+            known = table[way, problem.stage[sender], problem.microbatch[sender]]
+            lags = np.where(known == FREE, lags, known)
+        return np.where(away, lags, 0)
+
+
+def bubble_of(
+    steps: Sequence[DiagnosedStep], variant: Variant, transfers: Transfers
+) -> dict[str, float]:
+    """Return the mean idle time of a device of the slowest replica of each step, in parts.
+
+    Each part is the difference between two runs of the recorded order, the second of which lacks
+    one reason to wait: as recorded; replayed with transfers; with none (transfers); every
+    micro-batch as long as the mean of its stage and kind (unequal); every stage as long as the mean
+    of all (imbalance); the least that any order of those takes in the memory that there is (order),
+    and in any (memory); the mean work of a device (fill and drain).
+
+    Parameters
+    ----------
+    steps : sequence of DiagnosedStep
+        Recorded steps.
+    variant : Variant
+        The run as it is.
+    transfers : Transfers
+        Times of its transfers.
+
+    Returns
+    -------
+    dict of str to float
+        Nanoseconds by part, which sum to recorded span - mean work; single ones may be negative.
+    """
+    slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
+    parts = [_parts(one, variant, transfers.lags(one)) for one in slowest]
+    return {name: mean_of(part[name] for part in parts) for name in parts[0]}
+
+
+def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
+    duration = one.problem.duration
+    linked, free = replayed(one, duration, lags), replayed(one, duration)
+    stages = _means(duration, one.problem.kind, one.problem.stage)
+    equal = replayed(one, stages)
+    evened = _means(stages, one.problem.kind)
+    even = replayed(one, evened)
+    lengths = np.zeros_like(evened)
+    lengths[one.row] = evened
+    part = replace(one.part, start=np.zeros_like(lengths), end=lengths)
+    least = least_span(part)
+    (flow,) = variant.flows(DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),)), is_free=False)
+    roomy = max(least, memory_time(Paths(flow)))
+    work = float(duration.sum()) / one.instance.num_devices
+    return {
+        "fill and drain": least - work,
+        "imbalance": equal - even,
+        "unequal": free - equal,
+        "memory": roomy - least,
+        "order": even - roomy,
+        "transfers": linked - free,
+        "unexplained": one.span - linked,
+    }
+
+
+def _means(duration: IntArray, *keys: IntArray) -> IntArray:
+    """Return durations with the mean of all ops with the same keys in place of each."""
+    _, group = np.unique(np.stack(keys), axis=1, return_inverse=True)
+    group = group.ravel()
+    means = np.bincount(group, weights=duration) / np.bincount(group)
+    return np.rint(means[group]).astype(np.int64)
+
+
+TIME_LIMIT = 45.0
+"""Wall seconds of a diagnosis by default: enough for the straggler study's SE trace, 16 steps of 32
+replicas, on one of two processors."""
+
+
+def diagnose(
+    trace: Trace,
+    time_limit: float = TIME_LIMIT,
+    began: float | None = None,
+    *,
+    capacity: Sequence[int] | None = None,
+    layers: Layers | None = None,
+) -> Diagnosis:
+    """Return the verdict on a recorded run.
+
+    Raises `InputError` where a recorded order is impossible or held more than the capacity, or
+    layers are of other stages.
+
+    Parameters
+    ----------
+    trace : Trace
+        A checked trace.
+    time_limit : float
+        Wall seconds, shared by the steps; what there is no time for is said to be not computed.
+    began : float, optional
+        Moment of `time.monotonic` from which the time counts; now by default.
+    capacity : sequence of int, optional
+        Activations that each device has room for, or one number for all; as many as it held at
+        once by default.
+    layers : Layers, optional
+        Times of layers, for another split of them.
+
+    Returns
+    -------
+    Diagnosis
+        Of all steps and replicas.
+    """
+    clock = Clock(DIAGNOSIS.work_share * time_limit, began=began)
+    with answering_within(clock.left):
+        steps = steps_of(trace)
+        recorded = recorded_variant(steps, capacity)
+        if layers is not None:
+            refuse_other_stages(steps, layers)
+        bubble = bubble_of(steps, recorded, Transfers.of(trace))
+        searches = Searches()
+        verdicts = _verdicts_of(steps, recorded, searches, clock)
+        helps = _helps(steps, verdicts, recorded, searches, clock)
+        if layers is not None:
+            helps.append(other_split(steps, verdicts, layers))
+        return Diagnosis(tuple(verdicts), tuple(helps), bubble, *_slowness(trace))
+
+
+def recorded_variant(
+    steps: Sequence[DiagnosedStep], capacity: Sequence[int] | None = None
+) -> Variant:
+    """Return a run as it is: stages where they ran, memory as it was held or is given.
+
+    Raises `InputError` where a device held more than its capacity, or the number of capacities is
+    another one.
+
+    Parameters
+    ----------
+    steps : sequence of DiagnosedStep
+        Recorded steps.
+    capacity : sequence of int, optional
+        As for `diagnose`.
+
+    Returns
+    -------
+    Variant
+        Without any change.
+    """
+    instance = steps[0].parts[0].instance
+    placement: dict[str, Any] = {}
+    (places,) = instance.stage_devices_of_pipes()
+    if list(places) != list(range(instance.num_devices)):
+        placement = {"placement": {"stage_to_device": list(places)}}
+    held = tuple(held_by(steps))
+    room = held if capacity is None else _room(held, capacity)
+    return Variant("recorded", "", dict, room, placement)
+
+
+def _room(held: Sequence[int], capacity: Sequence[int]) -> tuple[int, ...]:
+    room = tuple(capacity) * (len(held) if len(capacity) == 1 else 1)
+    if len(room) != len(held):
+        text = f"expected one number or {len(held)}, one for each device, got {len(room)}"
+        raise InputError(text, field="--capacity")
+    for device, (had, has) in enumerate(zip(held, room, strict=True)):
+        if had > has:
+            text = f"expected at least {had} for device {device}, which held so many activations"
+            raise InputError(f"{text} at once, got {has}", field="--capacity")
+    return room
+
+
+def _helps(
+    steps: Sequence[DiagnosedStep],
+    verdicts: Sequence[StepVerdict],
+    recorded: Variant,
+    searches: Searches,
+    clock: Clock,
+) -> list[Help]:
+    found = list(recorded_helps(steps, verdicts))
+    instance = steps[0].parts[0].instance
+    changes = list(variants(recorded, chunks=instance.num_stages // instance.num_devices))
+    for number, change in enumerate(changes):
+        if isinstance(change, Help):
+            found.append(change)
+        elif change.name == "split backward" and instance.times.is_split:
+            found.append(Help(change.name, "it is split already"))
+        else:
+            share = clock.share(1 / (len(changes) - number))
+            found.append(searched_help(change, steps, verdicts, searches, share))
+    return found
+
+
+def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]:
+    """Return mean times of a micro-batch by stage and replica over their mean, and the replicas."""
+    compute = trace.where(trace.is_compute)
+    replicas, column = np.unique(compute.replica, return_inverse=True)
+    shape = (int(compute.stage.max()) + 1, len(replicas))
+    cell = compute.stage * shape[1] + column.ravel()
+    total = np.bincount(cell, weights=compute.duration, minlength=shape[0] * shape[1])
+    forwards = np.bincount(cell[compute.kind == 0], minlength=shape[0] * shape[1])
+    mean = (total / np.maximum(forwards, 1)).reshape(shape)
+    scaled = mean / max(float(mean.mean()), 1.0)
+    return tuple(tuple(row) for row in scaled.tolist()), tuple(replicas.tolist())
+
+
+class StepInProgress:
+    """What is known of one step: the best found, bounds, and searches that time cut off.
+
+    Parameters
+    ----------
+    step : DiagnosedStep
+        The step.
+    variant : Variant
+        The run as it is.
+    """
+
+    def __init__(self, step: DiagnosedStep, variant: Variant) -> None:
+        self.step, self._variant = step, variant
+        self._bounds = [least_span(one.part) for one in step.parts]
+        self._ordered = list(step.replays)
+        self._bound = self._least = max(self._bounds)
+        self._exchanged = max(step.replays)
+        self.unfinished = {False}
+        if len(step.parts) > 1:
+            self.unfinished = {False, True}
+            (flow,) = variant.flows(step, is_free=True)
+            self._least = exchange_bound(flow, len(step.counts), equal=len(set(step.counts)) == 1)
+
+    @property
+    def gap(self) -> float:
+        """Share by which the best that was found for an unfinished search is above its bound."""
+        if False in self.unfinished:
+            return max(self._ordered) / max(self._bound, 1) - 1
+        return self._exchanged / max(self._least, 1) - 1
+
+    def search(self, searches: Searches, clock: Clock, *, is_free: bool, seed: int) -> None:
+        """Search until nothing better is found for long, or the clock is over.
+
+        Parameters
+        ----------
+        searches : Searches
+            Searches that are kept between steps.
+        clock : Clock
+            Clock of the search; a search that it cuts off stays in `unfinished`.
+        is_free : bool
+            Micro-batches may be exchanged between replicas.
+        seed : int
+            Seed of the random numbers, from 1.
+        """
+        seconds, patience = clock.left, DIAGNOSIS.patience
+        if seconds <= 0:
+            return
+        answer = searches.answer(
+            self._variant, self.step, is_free=is_free, seconds=seconds, seed=seed
+        )
+        if answer is None:
+            self.unfinished.discard(is_free)
+            return
+        is_patient = patience <= answer.seconds < seconds - patience
+        if is_patient or answer.status is Status.OPTIMAL:
+            self.unfinished.discard(is_free)
+        if is_free:
+            self._exchanged = min(self._exchanged, int(answer.makespan))
+            self._least = max(self._least, int(answer.bound))
+        else:
+            self._ordered = list(map(min, self._ordered, _spans(self.step, answer.schedule)))
+            self._bound = max(self._bound, int(answer.bound))
+
+    def bound_replicas(self, clock: Clock) -> None:
+        """Bound the span of every replica; what the clock leaves no time for is weaker only."""
+        flows = self._variant.flows(self.step, is_free=False)
+        searched = [flow_bounds(flow, clock)[0].value for flow in flows]
+        self._bounds = list(map(max, self._bounds, searched))
+        self._bound = max(self._bound, *self._bounds)
+
+    @property
+    def verdict(self) -> StepVerdict:
+        """The verdict as far as it is known, nanoseconds."""
+        ordered, bounds, longest = self._ordered, list(self._bounds), max(self._ordered)
+        has_one = len(ordered) == 1
+        # The recorded assignment is one of all, so that no order of it beats their bound.
+        bound = self._bound if has_one else max(self._bound, self._least)
+        if bound == longest and ordered.count(longest) == 1:
+            # The bound of the step is met by one replica alone, so it is a bound of that replica.
+            bounds[ordered.index(longest)] = bound
+        rows = zip(self.step.replicas, self.step.parts, ordered, bounds, strict=True)
+        return StepVerdict(
+            self.step.number,
+            tuple(
+                ReplicaVerdict(replica, one.span, one.replayed, value, least)
+                for replica, one, value, least in rows
+            ),
+            bound,
+            longest if has_one else min(self._exchanged, longest),
+            bound if has_one else self._least,
+        )
+
+
+def _verdicts_of(
+    steps: Sequence[DiagnosedStep], variant: Variant, searches: Searches, clock: Clock
+) -> list[StepVerdict]:
+    """Return the verdict of every step.
+
+    Every step has its share of the time; what some do not need goes to those that were cut off,
+    largest gap first, then to bounds of all replicas.
+    """
+    # Else the first step pays for it with all its share, and its exchange has no time.
+    for is_free in (False, True):
+        if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
+            searches.prepare(variant, steps[0], is_free=is_free)
+    clock = clock.share(DIAGNOSIS.steps_share)
+    found: list[StepInProgress] = []
+    for number, step in enumerate(steps):
+        share = clock.share(1 / (len(steps) - number))
+        one = StepInProgress(step, variant)
+        found.append(one)
+        for is_free in sorted(one.unfinished):
+            part = share if is_free or len(one.unfinished) == 1 else share.share(0.5)
+            one.search(searches, part, is_free=is_free, seed=1)
+    cut = sorted((one for one in found if one.unfinished), key=lambda one: -one.gap)
+    jobs = [(one, is_free) for one in cut for is_free in sorted(one.unfinished)]
+    for number, (one, is_free) in enumerate(jobs):
+        one.search(searches, clock.share(1 / (len(jobs) - number)), is_free=is_free, seed=2)
+    for number, one in enumerate(found):
+        if not clock.is_over:
+            one.bound_replicas(clock.share(1 / (len(found) - number)))
+    return [one.verdict for one in found]
+
+
+def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
+    problem = schedule.problem
+    ends = schedule.start + problem.duration
+    replicas = (problem.replica == replica for replica in range(len(step.parts)))
+    return [int(ends[mine].max() - schedule.start[mine].min()) for mine in replicas]

@@ -1,0 +1,255 @@
+"""Recorded steps as pipelines with replicas, and the best orders of their micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import lower_replicas
+from ppsolve.models.studies.trace.table import Trace
+from ppsolve.solver.bounds.flow.flow import Flow, flow_of
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
+from ppsolve.solver.studies.traces.clocks import F, op_table
+from ppsolve.solver.studies.traces.replay import FIELDS, Recorded
+
+Times = dict[str, IntArray]
+"""Nanoseconds by field of the times of an instance, each int64[stages, micro-batches of all]."""
+
+
+@dataclass(frozen=True)
+class DiagnosisParams:
+    """How the time of a diagnosis is shared."""
+
+    work_share: float = 0.95  # of the time limit, for computing; the rest is for printing
+    steps_share: float = 0.75  # of what is left after preparing; the rest is for changes
+    patience: float = 0.2  # seconds without an answer better by 0.1 % that end a search
+    preparing: float = 1.5  # seconds that must be left for a change, else it is not computed
+    per_step: float = 0.5  # most seconds for the search of one step of a change
+
+
+DIAGNOSIS = DiagnosisParams()
+
+
+@dataclass(frozen=True, eq=False)
+class DiagnosedStep:
+    """The replicas of one recorded step, each recorded in nanoseconds."""
+
+    number: int
+    replicas: tuple[int, ...]
+    parts: tuple[Recorded, ...]
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Micro-batches of each replica."""
+        return tuple(one.instance.num_microbatches for one in self.parts)
+
+    @cached_property
+    def times(self) -> Times:
+        """Recorded durations, replica by replica."""
+        tables = [(one.part.duration, op_table(one.part)) for one in self.parts]
+        return {
+            name: np.concatenate([duration[table[kind]] for duration, table in tables], axis=1)
+            for kind, name in FIELDS.items()
+            if tables[0][1][kind, 0, 0] != FREE
+        }
+
+    @cached_property
+    def replays(self) -> tuple[int, ...]:
+        """Nanoseconds of the replay of each replica."""
+        return tuple(one.replayed for one in self.parts)
+
+
+def steps_of(trace: Trace) -> list[DiagnosedStep]:
+    """Return the steps of a checked trace, with their orders replayed.
+
+    Raises `InputError` where a recorded order is impossible; names file, step and replica.
+    """
+    found: dict[int, list[tuple[int, Recorded]]] = {}
+    for number, replica, part in trace.parts():
+        recorded = Recorded.of(part, "ns")
+        assert recorded.replay.makespan >= 0
+        found.setdefault(number, []).append((replica, recorded))
+    return [DiagnosedStep(number, *zip(*pairs, strict=True)) for number, pairs in found.items()]
+
+
+def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
+    """Return the most activations that each device held in any step: forwards without backward."""
+    parts = [one for step in steps for one in step.parts]
+    most = [0] * max(one.instance.num_devices for one in parts)
+    for one in parts:
+        kind = one.part.kind[one.row]
+        last = int(kind.max())  # a W where backwards are split, it gives back the activation
+        for device, order in enumerate(one.orders):
+            change = (kind[order] == F).astype(np.int64) - (kind[order] == last)
+            most[device] = max(most[device], int(np.cumsum(change).max(initial=0)))
+    return most
+
+
+def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
+    """Return the nanoseconds that the recorded order takes with other durations.
+
+    Parameters
+    ----------
+    one : Recorded
+        A replica-step in nanoseconds, n ops.
+    duration : int64[n]
+        Nanoseconds of each op.
+    lags : int64[edges] or int
+        Nanoseconds between ops that follow one another.
+
+    Returns
+    -------
+    int
+        The makespan.
+    """
+    changed = replace(one.problem, duration=duration, lag=one.problem.lag + lags)
+    return one.timed(changed).makespan
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The run as it is, or with a change."""
+
+    # the change, and what is assumed of it
+    name: str
+    assumes: str
+    times: Callable[[Times], Times]  # makes its times of the recorded ones
+    capacity: tuple[int, ...]  # activations that each device has room for
+    placement: dict[str, Any]  # fields of the instance that say which device runs which stage
+    has_recorded: bool = True  # any schedule of the run as it is serves with the change too
+
+    def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
+        """Return all replicas of a step as one pipeline in nanoseconds.
+
+        Parameters
+        ----------
+        step : DiagnosedStep
+            The step; its micro-batches are numbered replica by replica.
+        is_free : bool
+            Micro-batches may be exchanged between replicas.
+
+        Returns
+        -------
+        PipelineInstance
+            The pipeline.
+        """
+        counts = step.counts
+        ends = np.cumsum(counts).tolist()
+        replicas: dict[str, Any] = {
+            "count": len(counts),
+            "assignment": "free" if is_free else "fixed",
+            "counts": "equal" if len(set(counts)) == 1 else "any",
+        }
+        if not is_free:
+            pairs = zip(counts, ends, strict=True)
+            replicas["members"] = [list(range(end - count, end)) for count, end in pairs]
+        data = {
+            "name": f"step{step.number}",
+            "time_unit": "ns",
+            "num_devices": len(self.capacity),
+            "num_microbatches": ends[-1],
+            "times": {name: table.tolist() for name, table in self.times(step.times).items()},
+            "memory": {"capacity": list(self.capacity), "activation": 1},
+            "replicas": replicas,
+            **self.placement,
+        }
+        return PipelineInstance.parse(data, str(data["name"]))
+
+    def flows(self, step: DiagnosedStep, *, is_free: bool) -> list[Flow]:
+        """Return the flow of each replica, or that of all micro-batches on one.
+
+        Parameters
+        ----------
+        step : DiagnosedStep
+            The step.
+        is_free : bool
+            Micro-batches may be exchanged between replicas: all are in one flow.
+
+        Returns
+        -------
+        list of Flow
+            In nanoseconds.
+        """
+        pipeline = self.pipeline(step, is_free=is_free)
+        assert pipeline.replicas is not None
+        count = pipeline.num_microbatches
+        blocks = (tuple(range(count)),) if is_free else pipeline.replicas.blocks(count)
+        flows = [flow_of(problem) for problem in lower_replicas(pipeline, blocks)]
+        found = [flow for flow in flows if flow is not None]
+        assert len(found) == len(flows), "one pipe without transfers is a flow"
+        return found
+
+
+class Searches:
+    """Searches over steps; what does not change between steps is worked out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bool, tuple[int, ...]], StepScheduler] = {}
+        self._preparing: list[float] = []
+
+    @property
+    def preparing_seconds(self) -> float:
+        """Wall seconds of the quickest preparation so far: the first ones may compile."""
+        return min(self._preparing, default=0.0)
+
+    def answer(
+        self, variant: Variant, step: DiagnosedStep, *, is_free: bool, seconds: float, seed: int = 1
+    ) -> StepAnswer | None:
+        """Return the best schedule found for a step, checked, with its bound.
+
+        Parameters
+        ----------
+        variant : Variant
+            The run as it is, or with a change.
+        step : DiagnosedStep
+            The step.
+        is_free : bool
+            Micro-batches may be exchanged between replicas.
+        seconds : float
+            Wall seconds; preparing the first step of a kind takes more.
+        seed : int
+            Seed of the random numbers, from 1.
+
+        Returns
+        -------
+        StepAnswer or None
+            In nanoseconds; None where no order was found that fits the memory.
+        """
+        patience = DIAGNOSIS.patience
+        try:
+            scheduler = self._scheduler(variant, step, is_free=is_free)
+            times = variant.times(step.times)
+            return scheduler.schedule(times=times, deadline=seconds, patience=patience, seed=seed)
+        except InputError as error:
+            if error.field != "memory.capacity":
+                raise
+            return None
+
+    def prepare(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> None:
+        """Work out what does not change between steps of as many micro-batches.
+
+        Parameters
+        ----------
+        variant, step, is_free
+            As for `answer`, which tells errors.
+        """
+        with suppress(InputError):
+            self._scheduler(variant, step, is_free=is_free)
+
+    def _scheduler(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> StepScheduler:
+        key = variant.name, is_free, step.counts
+        if key not in self._known:
+            clock = Clock()
+            pipeline = variant.pipeline(step, is_free=is_free)
+            self._known[key] = StepScheduler(pipeline, digits=0)
+            self._preparing.append(clock.elapsed)
+        return self._known[key]

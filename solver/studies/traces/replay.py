@@ -1,0 +1,322 @@
+"""Recorded orders run again: durations as recorded, everything as early as possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.result import Result, ScheduleDocument, Status, StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.text import instance_data
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.studies.trace.check import tolerance_of
+from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.run.entries import figures, versions
+from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.studies.traces.clocks import B, F, I, W, aligned, op_table, recorded_span
+from ppsolve.solver.studies.traces.fits import Fits
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """One replica-step as an instance, its problem, and where each of its ops is recorded."""
+
+    part: Trace  # the compute ops of the replica-step
+    instance: PipelineInstance  # its instance, in `unit`
+    problem: Problem  # the instance lowered, n ops
+    row: IntArray  # int64[n]: row of `part` that each op is
+
+    @classmethod
+    def of(cls, part: Trace, unit: str | None = None) -> Recorded:
+        """Make the instance and the problem of the compute ops of a replica-step.
+
+        Parameters
+        ----------
+        part : Trace
+            One replica-step, checked.
+        unit : str, optional
+            Time unit of the instance; by default that of the trace.
+
+        Returns
+        -------
+        Recorded
+            Not yet replayed.
+        """
+        compute = part.where(part.is_compute)
+        instance = pipeline_of(compute, unit)
+        problem = lower_pipeline(instance)
+        row = np.full(problem.num_ops, FREE, dtype=np.int64)
+        rows = np.arange(len(compute))
+        for kind, name in enumerate(KINDS):
+            if name in problem.kinds:
+                mine = rows[compute.kind == kind]
+                ops = problem.grid(name)[compute.stage[mine], compute.microbatch[mine]]
+                row[ops] = mine
+        return cls(compute, instance, problem, row)
+
+    @property
+    def tick(self) -> float:
+        """Length of a tick of the problem in nanoseconds."""
+        return float(self.problem.scale.tick * NANOSECONDS[self.instance.time_unit])
+
+    @cached_property
+    def orders(self) -> list[IntArray]:
+        """Recorded order of the ops of each device; ties by stage and micro-batch."""
+        part, row = self.part, self.row
+        by_time = np.lexsort(
+            (part.microbatch[row], part.stage[row], part.end[row], part.start[row])
+        )
+        device = part.device[row][by_time]
+        return [by_time[device == one] for one in range(self.instance.num_devices)]
+
+    @cached_property
+    def span(self) -> int:
+        """Recorded nanoseconds, see `recorded_span`."""
+        return recorded_span(self.part)
+
+    @cached_property
+    def replay(self) -> Schedule:
+        """The recorded order with the recorded durations, everything as early as possible."""
+        return self.timed(self.problem)
+
+    def timed(self, problem: Problem) -> Schedule:
+        """Return the recorded order as early as possible, with the times of another problem.
+
+        Raises `InputError` where orders wait for each other, which clocks that are off can make.
+        """
+        try:
+            return time_orders(problem, self.orders)
+        except DeadlockError as error:
+            raise InputError(
+                f"the recorded order is impossible ({error}); are clocks off, or two runs mixed?",
+                source=self.part.sources[int(self.part.origin[0])],
+                field=f"step {self.part.step[0]}, replica {self.part.replica[0]}",
+            ) from None
+
+    @property
+    def replayed(self) -> int:
+        """Nanoseconds that `replay` takes."""
+        return round(self.replay.makespan * self.tick)
+
+
+def least_span(part: Trace) -> int:
+    """Return nanoseconds that no order of the ops of a replica-step can beat, transfers free.
+
+    The largest, over devices, of the least time before its first op, all its work, and the least
+    time after its last op: forwards of earlier stages, then backwards of earlier stages.
+    """
+    compute = part.where(part.is_compute)
+    table = op_table(compute)
+    length = np.where(table == FREE, 0, compute.duration[table])
+    back = length[I] if np.any(compute.kind == I) else length[B]
+    head = (np.cumsum(length[F], axis=0) - length[F]).min(axis=1)
+    # A W may be the last op of its device, and nothing waits for it.
+    after = np.cumsum(back, axis=0) - back
+    tail = np.where(np.any(compute.kind == W), 0, after.min(axis=1))
+    best = 0
+    for device in range(int(compute.device.max()) + 1):
+        mine = compute.device == device
+        stages = np.unique(compute.stage[mine])
+        load = int(compute.duration[mine].sum())
+        best = max(best, int(head[stages].min()) + load + int(tail[stages].min()))
+    return best
+
+
+FIELDS = {F: "forward", B: "backward", I: "backward_input", W: "backward_weight"}
+"""Entries of the times of an instance by kind of op."""
+
+
+def part_name(part: Trace) -> str:
+    """Return the name of a replica-step, of its files and instances: ``step16-replica0``."""
+    return f"step{part.step[0]}-replica{part.replica[0]}"
+
+
+def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
+    """Return the instance of a replica-step, with the recorded duration of every op.
+
+    Transfers are free: sends and receives that were recorded contain waiting.
+
+    Parameters
+    ----------
+    part : Trace
+        One replica-step, checked.
+    unit : str, optional
+        Time unit of the instance; by default that of the trace.
+
+    Returns
+    -------
+    PipelineInstance
+        Times are lists per stage and micro-batch; lengths are given where they were recorded.
+    """
+    unit = unit or part.unit
+    compute = part.where(part.is_compute)
+    table = op_table(compute)
+    durations = part.times(compute.duration, unit)
+    times = {
+        name: [[durations[row] for row in rows] for rows in table[kind].tolist()]
+        for kind, name in FIELDS.items()
+        if table[kind, 0, 0] != FREE
+    }
+    data = _instance(compute, part_name(part), unit, table.shape[2], times)
+    lengths = _lengths(compute, table.shape[2])
+    if lengths is not None:
+        data["lengths"] = lengths
+    return PipelineInstance.parse(data, part_name(part))
+
+
+def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineInstance:
+    """Return one instance of a whole trace: the median duration of each stage and kind.
+
+    Parameters
+    ----------
+    trace : Trace
+        A checked trace.
+    fits : Fits
+        Its fits. The time for which a device is held after an op is part of the op's time, and
+        what a transfer takes beyond it is the latency.
+    name : str
+        Name of the instance.
+
+    Returns
+    -------
+    PipelineInstance
+        As many micro-batches as most replica-steps have; `description` says how far durations
+        spread and how much of the times is held.
+    """
+    compute = trace.where(trace.is_compute)
+    counts = [int(part.microbatch.max()) + 1 for _, _, part in compute.parts()]
+    times: dict[str, list[Decimal]] = {}
+    for one in fits.stage_times:
+        field = FIELDS[KINDS.index(one.kind)]
+        times.setdefault(field, []).extend(trace.times([round(one.median + one.held)]))
+    common = max(sorted(set(counts)), key=counts.count)
+    data = _instance(compute, name, trace.unit, common, times)
+    data["description"] = _description(trace, fits)
+    if fits.transfer is not None and round(fits.transfer.latency):
+        data["p2p"] = {"latency": trace.times([round(fits.transfer.latency)])[0]}
+    return PipelineInstance.parse(data, name)
+
+
+def _instance(
+    part: Trace, name: str, unit: str, microbatches: int, times: dict[str, Any]
+) -> dict[str, Any]:
+    device = np.zeros(int(part.stage.max()) + 1, dtype=np.int64)
+    device[part.stage] = part.device
+    stages = device.tolist()
+    data: dict[str, Any] = {
+        "name": name,
+        "time_unit": unit,
+        "num_devices": max(stages) + 1,
+        "num_microbatches": microbatches,
+        "times": times,
+    }
+    if stages != list(range(len(stages))):
+        data["placement"] = {"stage_to_device": stages}
+    return data
+
+
+def _lengths(compute: Trace, microbatches: int) -> list[int] | None:
+    length = np.full(microbatches, FREE, dtype=np.int64)
+    length[compute.microbatch] = np.where(
+        compute.length > 0, compute.length, length[compute.microbatch]
+    )
+    return None if np.any(length == FREE) else length.tolist()
+
+
+def _description(trace: Trace, fits: Fits) -> str:
+    one = NANOSECONDS[trace.unit]
+    parts = []
+    for kind in dict.fromkeys(time.kind for time in fits.stage_times):
+        times = [time for time in fits.stage_times if time.kind == kind]
+        spread = ", ".join(f"{100 * time.variation:.1f}" for time in times)
+        held = ", ".join(f"{time.held / one:.4g}" for time in times)
+        parts.append(f"{kind}: spread {spread} %, held {held} {trace.unit}")
+    count = len({*zip(trace.step.tolist(), trace.replica.tolist(), strict=True)})
+    left_out = f", {len(fits.unusual)} unusual left out" if fits.unusual else ""
+    return (
+        f"medians of {count} recorded steps and replicas{left_out} ({trace.format}), with the time "
+        f"that devices are held after ops; by stage: {'; '.join(parts)}"
+    )
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """The documents of one replica-step."""
+
+    name: str  # beginning of the names of its files
+    instance: PipelineInstance  # with the recorded durations
+    result: Result  # with the recorded schedule
+    shift: int  # most nanoseconds by which an op was moved so that the schedule keeps the rules
+    moved: str  # the op that was moved most; empty where none was
+
+
+def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
+    """Return instance and recorded schedule of one replica-step.
+
+    Raises `InputError` where an op would have to be moved by more than the tolerance.
+
+    Parameters
+    ----------
+    part : Trace
+        One replica-step, checked.
+    tolerance : int, optional
+        Most nanoseconds by which an op may be moved; by default as `tolerance_of` allows.
+
+    Returns
+    -------
+    RecordedStep
+        Its schedule starts at 0 and passes the checker.
+    """
+    allowed = tolerance_of(part) if tolerance is None else tolerance
+    part = aligned(part.where(part.is_compute))
+    recorded = Recorded.of(part)
+    starts = part.start - part.start.min()
+    if recorded.tick > 1 and np.any(starts % recorded.tick):
+        # All durations are multiples of a tick that moments are not multiples of.
+        recorded = Recorded.of(part, "ns")
+    begun = np.rint(starts[recorded.row] / recorded.tick).astype(np.int64)
+    # The least starts that are not before `begun` and keep the rules.
+    timed = recorded.timed(replace(recorded.problem, release=begun))
+    schedule = Schedule(recorded.problem, timed.start)
+    moved = ((schedule.start - begun) * recorded.tick).astype(np.int64)
+    most = int(np.argmax(moved))
+    shift, row = int(moved[most]), int(recorded.row[most])
+    if shift > allowed:
+        amount, limit = part.times((shift, allowed))
+        raise part.error(
+            row,
+            f"starts {amount} {part.unit} before what it needs has ended; expected clocks that "
+            f"are off by at most {limit}",
+        )
+    result = _result(recorded.instance, schedule)
+    event = part.op(row) if shift else ""
+    return RecordedStep(part_name(part), recorded.instance, result, shift, event)
+
+
+def _result(instance: PipelineInstance, schedule: Schedule) -> Result:
+    violations = check_schedule(schedule.problem, schedule)
+    assert not violations, violations[0]
+    problem = schedule.problem
+    return Result(
+        instance=instance.name,
+        kind=instance.kind,
+        status=Status.FEASIBLE,
+        objective=problem.objective,
+        time_unit=instance.time_unit,
+        value_unit=instance.time_unit,
+        best_by="recorded",
+        stop_reason=StopReason.RECORDED,
+        wall_seconds=0.0,
+        versions=versions(),
+        instance_document=instance_data(instance),
+        schedule=ScheduleDocument.of(schedule),
+        **figures(schedule),
+    )

@@ -1,0 +1,170 @@
+"""A report as tables on the terminal, as Markdown, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.documents.printable import printable
+from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
+from ppsolve.solver.studies.bench.report.rows import BoundRow, FamilyRow, MethodRow
+from ppsolve.solver.views.bench.sections import (
+    FOOTER,
+    Section,
+    headline,
+    origin,
+    sections,
+)
+from ppsolve.solver.views.tables import FittingTable
+
+
+def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
+    """Return a report for the terminal.
+
+    Parameters
+    ----------
+    report : Report
+    verbose : bool
+
+    Returns
+    -------
+    RenderableType
+    """
+    return Group(*_parts(report, verbose))
+
+
+def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
+    yield Text(headline(report), "bold")
+    yield Text(origin(report), "dim")
+    hidden = False
+    for section in sections(report):
+        if section.family is not None and not verbose:
+            hidden = True
+        elif section.sheet is not None or section.notes:
+            yield from _section(section)
+    yield Text()
+    if hidden:
+        yield Text("--verbose shows the methods and bounds of every family", "dim")
+    yield from (Text(line, "dim") for line in FOOTER)
+
+
+def _section(section: Section) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text(section.title, "bold red" if section.is_alarm else "bold")
+    yield from (Text(note) for note in section.notes)
+    if section.sheet is not None:
+        yield section.sheet
+
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
+
+
+def markdown_report(report: Report) -> str:
+    """Return a report as GitHub-flavoured Markdown."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", printable(text))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield "# Benchmark report"
+    yield ""
+    yield _escaped(origin(report))
+    yield ""
+    yield f"**{_escaped(headline(report))}**"
+    for section in sections(report):
+        if section.sheet is not None or section.notes:
+            yield from _markdown_section(section)
+    yield ""
+    yield "## Words"
+    yield ""
+    yield from (f"- {_escaped(line)}" for line in FOOTER)
+
+
+def _markdown_section(section: Section) -> Iterator[str]:
+    yield ""
+    yield f"{'##' if section.family is None else '###'} {_escaped(section.title)}"
+    for note in section.notes:
+        yield ""
+        yield _escaped(note)
+    if section.sheet is not None:
+        yield ""
+        yield from _markdown_table(section.sheet)
+
+
+def _markdown_table(sheet: FittingTable) -> Iterator[str]:
+    yield _markdown_row(column.title for column in sheet.columns)
+    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.columns)} |"
+    yield from map(_markdown_row, sheet.rows)
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(_escaped, cells))} |"
+
+
+SPREAD = ("count", "mean", "median", "worst", "worst_at")
+# Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours.
+FIELDS = (
+    "family",
+    "role",
+    "name",
+    "instances",
+    "solved",
+    "proved",
+    "wins",
+    "infeasible",
+    "failed",
+    "not_applicable",
+    "strongest",
+    "tight",
+    *(f"{what}_{part}" for what in ("excess", "deviation", "gap", "seconds") for part in SPREAD),
+    *(f"{what}_{part}" for what in ("to_best", "to_proof") for part in SPREAD),
+)
+
+# Beginnings that spreadsheets take for formulas; such names get an apostrophe in front.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_report(report: Report) -> str:
+    """Return a report as CSV with a header line; shares are plain numbers, times seconds."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, FIELDS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for part in (report.every, *report.families):
+        writer.writerows({key: _plain(value) for key, value in row.items()} for row in _rows(part))
+    return stream.getvalue()
+
+
+def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
+    for row in part.methods:
+        total = _flat(part.total) if row.method.role == "ours" else {}
+        named = {"role": row.method.role.value, "name": row.method.name}
+        yield {**total, "family": part.total.family, **named, **_flat(row)}
+    for bound in part.bounds:
+        yield {"family": part.total.family, "role": "bound", **_flat(bound)}
+
+
+def _flat(row: FamilyRow | MethodRow | BoundRow) -> dict[str, Any]:
+    """Return the figures of a row; those of a spread are named for both."""
+    found: dict[str, Any] = {}
+    for key, value in asdict(row).items():
+        if isinstance(value, dict):
+            found |= {f"{key}_{part}": figure for part, figure in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value

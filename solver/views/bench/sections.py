@@ -1,0 +1,295 @@
+"""Sections of a report in the order in which people read them, the alarms first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ppsolve.models.studies.bench.record import Machine
+from ppsolve.solver.studies.bench.report.comparison import Comparison, Difference
+from ppsolve.solver.studies.bench.report.findings import Contradiction, Outlier, Sort
+from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
+from ppsolve.solver.studies.bench.report.rows import (
+    WITHIN,
+    BoundRow,
+    FamilyRow,
+    MethodRow,
+    PerformanceProfile,
+    ReasonRow,
+    Spread,
+)
+from ppsolve.solver.views.figures import ABSENT, counted, percent, seconds
+from ppsolve.solver.views.tables import Field, FittingTable, table_of
+from ppsolve.solver.views.wording import spaced
+
+texts = Field
+notes = partial(Field, wraps=True)  # texts without a known length
+counts = partial(Field, show="{:,}".format)
+shares = partial(Field, show=percent)
+times = partial(Field, show=seconds)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report."""
+
+    title: str
+    notes: tuple[str, ...] = ()  # sentences below the title
+    sheet: FittingTable | None = None
+    is_alarm: bool = False  # something is wrong, which readers should see first
+    family: str | None = None  # that it is about; None where it is about all of them
+    picture: str | None = None  # name of the picture that belongs to it
+
+
+PROFILES, ANYTIME = "profiles", "anytime"
+
+# Definitions below every report.
+FOOTER = (
+    "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
+    "over best: (value - best) / best, best being the smallest value of any method on the "
+    "instance in this file; over the instances that the method solved.",
+    "below best: (best - bound) / best for a lower bound; tight: it equals the best value, which "
+    "it proves optimal.",
+    "solved: a valid schedule, or a proof that there is none. A heuristic that breaks a rule, such "
+    "as a memory limit, is infeasible and its value does not count.",
+    "best: instances on which no method has a smaller value; ties count for each of them.",
+    "Performance profile: share of instances on which a method is within a ratio of the best "
+    "value. Instances that it did not solve, or that it is not made for, count as never reached.",
+    "Mean gap over time: a run counts as 100 % until it has both a value and a bound.",
+)
+
+
+def sections(report: Report) -> Iterator[Section]:
+    """Yield the sections of a report; those about single families come last but for machines."""
+    yield from _alarms(report)
+    every = report.every
+    yield Section("Families", sheet=table_of(_totals(report), *FAMILIES))
+    yield _methods("Methods", every)
+    if within := _ordered(every):
+        yield Section("Near the best", sheet=table_of(within, *WITHIN_FIELDS), picture=PROFILES)
+    yield Section("Mean gap over time", picture=ANYTIME)
+    if every.bounds:
+        yield Section("Bounds", sheet=table_of(every.bounds, *BOUNDS))
+    yield from _outliers(report)
+    if report.reasons:
+        yield Section("Why methods have no schedule", sheet=table_of(report.reasons, *REASONS))
+    if len(report.families) > 1:
+        for part in report.families:
+            yield from _family(part)
+    if report.machines:
+        yield Section("Machines", sheet=table_of(sorted(report.machines.items()), *MACHINES))
+
+
+def headline(report: Report) -> str:
+    """Return the report in one sentence."""
+    total = report.every.total
+    parts = [
+        f"{total.instances:,} instances",
+        f"{total.solved:,} solved",
+        f"{total.proved:,} proved",
+        f"mean gap {percent(total.gap.mean)}",
+        f"{total.failures:,} failed",
+        seconds(total.seconds),
+    ]
+    if report.comparison is not None:
+        parts.append(counted(len(report.comparison.regressions), "regression"))
+        parts.append(counted(len(report.comparison.improvements), "improvement"))
+    return ", ".join(parts)
+
+
+def origin(report: Report) -> str:
+    """Return the files and time limits of a report as a line."""
+    limits = [seconds(limit) for limit in report.time_limits]
+    about = report.source
+    if report.baseline is not None:
+        about += f", compared with {report.baseline}"
+    return f"{about}; time limit {', '.join(limits)}" if limits else about
+
+
+def _totals(report: Report) -> list[FamilyRow]:
+    rows = [part.total for part in report.families]
+    return rows if len(rows) == 1 else [*rows, report.every.total]
+
+
+def _methods(title: str, part: FamilyFigures) -> Section:
+    shown = [row for row in part.methods if row.not_applicable < row.instances]
+    hidden = [row.method.name for row in part.methods if row not in shown]
+    notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
+    return Section(title, notes, table_of(shown, *METHODS))
+
+
+def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
+    found = {profile.method: profile for profile in part.profiles if profile.steps}
+    return [found[row.method] for row in part.methods if row.method in found]
+
+
+def _family(part: FamilyFigures) -> Iterator[Section]:
+    name = part.total.family
+    found = _methods(f"Methods on {name}", part)
+    yield replace(found, family=name, picture=f"{PROFILES}-{name}")
+    if part.bounds:
+        yield Section(f"Bounds on {name}", sheet=table_of(part.bounds, *BOUNDS), family=name)
+
+
+def _alarms(report: Report) -> Iterator[Section]:
+    if report.contradictions:
+        yield Section(
+            "Contradictions",
+            ("These answers cannot all be right: please report them with their instances.",),
+            table_of(report.contradictions, *CONTRADICTIONS),
+            is_alarm=True,
+        )
+    if report.comparison is not None:
+        yield from _compared(report.comparison)
+
+
+def _compared(comparison: Comparison) -> Iterator[Section]:
+    worse, better = comparison.regressions, comparison.improvements
+    both = comparison.instances
+    notes = [f"{both:,} instance{' is' if both == 1 else 's are'} in both files."]
+    if comparison.is_other_machine:
+        notes.append("They were not all solved on one machine: times say little.")
+    if comparison.has_other_limit:
+        notes.append("Time limits differ, and so may what was found within them.")
+    lists = (("earlier", comparison.only_before), ("later", comparison.only_after))
+    for which, names in lists:
+        if names:
+            notes.append(f"Only in the {which} file: {_listed(names)}.")
+    if not worse:
+        notes.append("No regression.")
+    table = table_of(worse, *CHANGES) if worse else None
+    yield Section("Regressions", tuple(notes), table, is_alarm=bool(worse))
+    if better:
+        yield Section("Improvements", sheet=table_of(better, *CHANGES))
+
+
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _outliers(report: Report) -> Iterator[Section]:
+    found = report.outliers
+    if not found.named:
+        return
+    shown = {sort: sum(one.sort is sort for one in found.named) for sort in found.count}
+    cut = [
+        f"{shown[sort]} of {count:,} named as {SORTS[sort]}, the largest."
+        for sort, count in found.count.items()
+        if count > shown[sort]
+    ]
+    yield Section("Outliers", tuple(cut), table_of(found.named, *OUTLIERS))
+
+
+SORTS = {
+    Sort.FAILURE: "failed",
+    Sort.BEATEN: "others are better",
+    Sort.GAP: "large gap",
+    Sort.SLOW: "slow to prove",
+    Sort.LATE: "over its limit",
+}
+
+
+def _outlier_figure(outlier: Outlier) -> str:
+    if outlier.figure is None:
+        return ABSENT
+    is_time = outlier.sort in {Sort.SLOW, Sort.LATE}
+    return seconds(outlier.figure) if is_time else percent(outlier.figure)
+
+
+def _worst_at(spread: Spread) -> str:
+    return (spread.worst_at or ABSENT) if spread.worst else ABSENT
+
+
+def _place(found: Outlier | Contradiction | Difference) -> str:
+    return f"{found.family}/{found.instance}"
+
+
+FAMILIES: tuple[Field[FamilyRow], ...] = (
+    texts("family", lambda row: row.family),
+    counts("instances", lambda row: row.instances),
+    counts("solved", lambda row: row.solved, 3),
+    counts("proved", lambda row: row.proved),
+    counts("failed", lambda row: row.failures, 4),
+    shares("mean\ngap", lambda row: row.gap.mean),
+    shares("median gap", lambda row: row.gap.median, 2),
+    shares("worst gap", lambda row: row.gap.worst),
+    times("to best,\nmedian", lambda row: row.to_best.median, 5),
+    times("to proof,\nmedian", lambda row: row.to_proof.median, 1),
+    times("to proof,\nlongest", lambda row: row.to_proof.worst, 5),
+    times("in all", lambda row: row.seconds, 4),
+    notes("worst on", lambda row: _worst_at(row.gap), 6),
+)
+METHODS: tuple[Field[MethodRow], ...] = (
+    texts("method", lambda row: row.method.name),
+    texts("is", lambda row: row.method.role.value, 6),
+    counts("solved", lambda row: row.solved),
+    counts("proved", lambda row: row.proved, 6),
+    counts("best", lambda row: row.wins),
+    shares("mean\nover best", lambda row: row.excess.mean),
+    shares("median", lambda row: row.excess.median, 3),
+    shares("worst", lambda row: row.excess.worst, 2),
+    counts("infeasible", lambda row: row.infeasible, 1),
+    counts("failed", lambda row: row.failed, 4),
+    counts("n.a.", lambda row: row.not_applicable, 5),
+    times("median time", lambda row: row.seconds.median, 7),
+    times("longest time", lambda row: row.seconds.worst, 7),
+    notes("worst on", lambda row: _worst_at(row.excess), 9),
+)
+BOUNDS: tuple[Field[BoundRow], ...] = (
+    texts("bound", lambda row: row.name),
+    counts("instances", lambda row: row.instances),
+    counts("tight", lambda row: row.tight),
+    counts("strongest", lambda row: row.strongest, 1),
+    shares("mean\nbelow best", lambda row: row.deviation.mean),
+    shares("median", lambda row: row.deviation.median, 2),
+    shares("worst", lambda row: row.deviation.worst),
+    notes("worst on", lambda row: _worst_at(row.deviation), 3),
+)
+
+
+def _within(excess: float) -> Field[PerformanceProfile]:
+    name = "best" if excess == 0 else f"{excess:.0%} over"
+    place = WITHIN.index(excess) // 4
+    return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g} %")
+
+
+WITHIN_FIELDS: tuple[Field[PerformanceProfile], ...] = (
+    texts("method", lambda profile: profile.method.name),
+    *(_within(excess) for excess in WITHIN),
+)
+REASONS: tuple[Field[ReasonRow], ...] = (
+    counts("times", lambda row: row.count),
+    texts("status", lambda row: spaced(row.state.value)),
+    notes("reason", lambda row: row.reason),
+    texts("methods", lambda row: _listed(row.methods, 3), 1),
+)
+OUTLIERS: tuple[Field[Outlier], ...] = (
+    texts("why", lambda one: SORTS[one.sort]),
+    notes("instance", _place),
+    texts("figure", _outlier_figure),
+    notes("remark", lambda one: one.text),
+)
+CONTRADICTIONS: tuple[Field[Contradiction], ...] = (
+    notes("instance", _place),
+    notes("contradiction", lambda one: one.text),
+)
+CHANGES: tuple[Field[Difference], ...] = (
+    texts("what", lambda one: one.change.value),
+    notes("instance", _place),
+    notes("before", lambda one: one.before),
+    notes("after", lambda one: one.after),
+    shares("by", lambda one: one.size),
+)
+MACHINES: tuple[Field[tuple[str, Machine]], ...] = (
+    texts("machine", lambda one: one[0], 1),
+    notes("processor", lambda one: one[1].cpu),
+    counts("cores", lambda one: one[1].cores),
+    texts("GiB", lambda one: f"{one[1].memory_gib:.1f}"),
+    texts("platform", lambda one: one[1].platform, 1),
+    texts("ppsolve", lambda one: one[1].ppsolve),
+    texts("OR-tools", lambda one: one[1].ortools),
+    texts("numpy", lambda one: one[1].numpy, 2),
+    texts("Python", lambda one: one[1].python, 2),
+)

@@ -1,0 +1,404 @@
+"""How instances, schedules and results of a kind are drawn; the default suits any kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+    Status,
+)
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.instances import Instance
+from ppsolve.solver.views.chart import AmountCurve, pool_curves
+from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
+from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
+from ppsolve.solver.views.wording import (
+    ENTRY_STYLE,
+    bubble_name,
+    separated,
+    spaced,
+    unit_of,
+    with_unit,
+)
+
+_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
+Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
+
+
+class Drawing:
+    """How a kind is drawn: facts and tables of its documents, and views of its schedules."""
+
+    def summary(self, result: Result) -> str:
+        """Return the figures that a summary names beside value, bound and gap."""
+        return ""
+
+    def facts(self, result: Result, instance: Instance | None) -> Facts:
+        """Yield the figures of a result.
+
+        Parameters
+        ----------
+        result : Result
+        instance : Instance, optional
+            Gives caps that the result does not repeat.
+
+        Yields
+        ------
+        (str, str)
+        """
+        if result.objective is Objective.DEVICE_SPAN:
+            yield from reached(result, ("makespan", result.makespan))
+        else:
+            yield from reached(result, ("device span", result.device_span))
+        if result.bubble_ratio is not None:
+            over = result.bubble_over_compute
+            extra = f"  ({ratio(over)} of compute)" if over is not None else ""
+            yield bubble_name(result), ratio(result.bubble_ratio) + extra
+
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield tables of the parts of a result or one heuristic, such as its devices.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+        unit : str
+            Unit of times.
+
+        Yields
+        ------
+        RenderableType
+        """
+        yield from ()
+
+    def heuristics(
+        self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
+    ) -> Iterator[RenderableType]:
+        """Yield the table of heuristics, then notes on it.
+
+        Parameters
+        ----------
+        entries : sequence of HeuristicEntry
+        result : Result
+        verbose : bool
+
+        Yields
+        ------
+        RenderableType
+        """
+        shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
+        if shown:
+            status = [self.status(e, result, verbose=verbose) for e in shown]
+            found = FittingTable(
+                TableColumn("heuristic", [entry.name for entry in shown], is_text=True),
+                TableColumn(spaced(result.objective), figures(*(e.value for e in shown))),
+                *distances(shown, result),
+                *(field.column(shown) for field in self.fields(result, verbose=verbose)),
+                TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
+                styles=[ENTRY_STYLE[entry.status] for entry in shown],
+                caption="Heuristics",
+            )
+            yield indented(found)
+        hidden = [e.name for e in entries if e not in shown]
+        if hidden:
+            text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
+            yield indented(Text(text, "dim"))
+
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return further columns of the table of heuristics.
+
+        Parameters
+        ----------
+        result : Result
+        verbose : bool
+
+        Returns
+        -------
+        sequence of Field
+            Of entries of the kind.
+        """
+        return (Field("bubble", lambda entry: entry.bubble_ratio, 1, ratio),)
+
+    def status(self, entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
+        """Return the outcome of a heuristic: its status, its pattern, and a reason if it has one.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+        result : Result
+            The entry is compared with it.
+        verbose : bool
+            Give the whole reason.
+
+        Returns
+        -------
+        str
+        """
+        word = spaced(entry.status)
+        if entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value:
+            word = "optimal" if result.status is Status.OPTIMAL else "best"
+        pattern = f" under {entry.pattern}" if entry.pattern else ""
+        reason = separated(self.reason(entry, verbose=verbose), result.time_unit)
+        return f"{word}{pattern}" + (f": {reason}" if reason else "")
+
+    def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the notes below the table of heuristics.
+
+        Parameters
+        ----------
+        result : Result
+        verbose : bool
+
+        Yields
+        ------
+        RenderableType
+        """
+        yield from ()
+
+    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
+        """Return the amounts over time that are drawn below a schedule, times in ticks.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+        schedule : Schedule
+
+        Returns
+        -------
+        list of AmountCurve
+        """
+        return pool_curves(schedule)
+
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind as which a page draws each op.
+
+        Parameters
+        ----------
+        instance : Instance
+        problem : Problem
+
+        Returns
+        -------
+        list of str
+            n names of kinds.
+        """
+        return [problem.kinds[kind] for kind in problem.kind.tolist()]
+
+    def period(self, instance: Instance) -> float | None:
+        """Return the time after which a schedule repeats, in the instance's unit, if it does."""
+        return None
+
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
+        """Return in plain words why a heuristic has no valid schedule.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+        verbose : bool
+            Say all that is known.
+
+        Returns
+        -------
+        str
+        """
+        text = entry.reason or ""
+        found = None if verbose else _MEMORY.match(text)
+        return found["excess"] if found else text
+
+    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
+        """Yield the figures of one heuristic on an instance.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+        instance : Instance
+            Gives unit and caps.
+
+        Yields
+        ------
+        (str, str)
+        """
+        unit = instance.time_unit
+        if entry.pattern:
+            yield "pattern", entry.pattern
+        if entry.reason:
+            yield "reason", separated(entry.reason, unit)
+        times = figures(entry.makespan, entry.device_span)
+        for name, text in zip(("makespan", "device span"), times, strict=True):
+            yield name, text if text == ABSENT else f"{text} {unit}"
+        yield bubble_name(entry), ratio(entry.bubble_ratio)
+        peaks = entry.peak_memory or {}
+        for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
+            yield f"peak, {pool}", peak
+
+    def describe(self, instance: Instance, problem: Problem) -> RenderableType:
+        """Return an instance in short, with a hint at further commands.
+
+        Parameters
+        ----------
+        instance : Instance
+        problem : Problem
+
+        Returns
+        -------
+        RenderableType
+        """
+        return described(instance, [*self.shape(instance), *sizes(problem)])
+
+    def shape(self, instance: Instance) -> Facts:
+        """Yield facts of an instance that are known before it is lowered."""
+        yield from ()
+
+    def recognises(self, document: ScheduleDocument) -> bool:
+        """Return True if a schedule without its instance is of this kind."""
+        return False
+
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the chart and the figures of a schedule, with or without its instance.
+
+        Raises
+        ------
+        InputError
+            Iterations are asked for that are not there.
+        """
+        shown.frame.refuse_iterations()
+        return report_of_schedule(shown)
+
+    def warning(self, shown: ScheduleView) -> str | None:
+        """Return a warning if a result of a known instance contradicts its schedule."""
+        return None
+
+    def comparison(
+        self, results: Sequence[Result], *, fold_names: bool
+    ) -> Iterator[RenderableType]:
+        """Yield tables over results of this kind.
+
+        Parameters
+        ----------
+        results : sequence of Result
+        fold_names : bool
+
+        Yields
+        ------
+        RenderableType
+        """
+        yield from ()
+
+
+def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableColumn]:
+    """Return the distances of heuristics over the best schedule and, where open, to the bound.
+
+    "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+    result : Result
+
+    Returns
+    -------
+    list of TableColumn
+        One column, two where the best is not proved to be optimal.
+    """
+    found = [TableColumn("over\nbest", [percent(entry.gap) for entry in entries])]
+    if result.bound is not None and result.status is not Status.OPTIMAL:
+        gaps = [percent(_gap(entry, result.bound)) for entry in entries]
+        found.append(TableColumn("gap", gaps))
+    return found
+
+
+def _gap(entry: HeuristicEntry, bound: float) -> float | None:
+    if entry.status is not HeuristicStatus.FEASIBLE or entry.value is None:
+        return None
+    # Rounded figures never make it negative.
+    return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
+
+
+def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
+    """Yield value, bound and gap of a result.
+
+    Parameters
+    ----------
+    result : Result
+    *others : (str, float or None)
+        Other times of the schedule and their names, which follow the value.
+
+    Yields
+    ------
+    (str, str)
+    """
+    name, unit = spaced(result.objective), unit_of(result)
+    value, bound, *times = figures(result.value, result.bound, *(time for _, time in others))
+    if result.value is not None:
+        yield name, (value if name == unit else f"{value} {unit}") + _by(result.best_by)
+        for (other, _), text in zip(others, times, strict=True):
+            yield other, f"{text} {unit}"
+    if result.bound is not None:
+        twice = ", proved twice" if result.bound_verified else ""
+        yield "lower bound", with_unit(bound, unit) + _by(result.bound_by) + twice
+    if result.gap is not None:
+        yield "gap", percent(result.gap)
+
+
+def _by(name: str | None) -> str:
+    return f"  by {name}" if name else ""
+
+
+def described(
+    instance: Instance,
+    rows: Sequence[tuple[str, str]],
+    what: str | None = None,
+    devices: RenderableType | None = None,
+) -> RenderableType:
+    """Return an instance in short: title, facts, table and a hint at further commands.
+
+    Parameters
+    ----------
+    instance : Instance
+    rows : sequence of (str, str)
+    what : str, optional
+        What the instance is; otherwise its kind is named.
+    devices : RenderableType, optional
+        A table of its devices.
+
+    Returns
+    -------
+    RenderableType
+    """
+    title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
+    below = [] if devices is None else [Text(), devices, Text()]
+    hint = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
+    return Group(title, FactList(rows), *below, hint)
+
+
+def sizes(problem: Problem) -> Facts:
+    """Yield the sizes of a problem."""
+    unit = problem.scale.unit
+    yield "objective", spaced(problem.objective)
+    yield "ops", figure(problem.num_ops)
+    yield "precedences", figure(len(problem.before))
+    work = [
+        int(problem.duration[problem.ops_by_resource[resource]].sum())
+        for resource in problem.span_resources.tolist()
+    ]
+    if work:
+        ends = figures(*(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)})))
+        yield "work per device", f"{' to '.join(ends)} {unit}"
+    if problem.num_ops:
+        longest = problem.scale.time(int(np.max(problem.duration)))
+        yield "longest op", f"{figure(longest)} {unit}"
+    if problem.pools:
+        names = dict.fromkeys(pool.name for pool in (problem.pools[0], problem.pools[-1]))
+        amounts = sorted({float(pool.capacity) for pool in problem.pools})
+        ends = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
+        yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(ends)}"

@@ -1,0 +1,178 @@
+"""A schedule and what is known of it, read from whatever a figure is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.api.kinds import kind_of, parse_instance
+from ppsolve.solver.views.chart import AmountCurve, Chart, pool_curves
+from ppsolve.solver.views.drawing import Drawing
+from ppsolve.solver.views.figures import figure, figures, percent
+from ppsolve.solver.views.kfac.drawing import KfacDrawing
+from ppsolve.solver.views.overlap.drawing import OverlapDrawing
+from ppsolve.solver.views.pipeline import PipelineDrawing
+from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, ViewOptions
+from ppsolve.solver.views.wording import spaced, unit_of, with_unit
+
+# Kinds that are not here are drawn as any kind can be.
+DRAWINGS: dict[str, Drawing] = {
+    "pipeline": PipelineDrawing(),
+    "kfac": KfacDrawing(),
+    "overlap": OverlapDrawing(),
+}
+
+ANY = Drawing()
+
+
+def drawing_of(kind: str | None) -> Drawing:
+    """Return the drawing of a kind, the default one if it has none of its own."""
+    return DRAWINGS.get(kind or "", ANY)
+
+
+def drawing_of_document(document: ScheduleDocument) -> Drawing:
+    """Return the drawing of a schedule without its instance, by the names of its ops."""
+    known = DRAWINGS.values()
+    return next((drawing for drawing in known if drawing.recognises(document)), ANY)
+
+
+def bound_of(found: object, objective: Objective) -> float | None:
+    """Return the proven bound of a result where it is one of a time of its schedule.
+
+    Parameters
+    ----------
+    found : object
+        The result; others have no bound.
+    objective : Objective
+
+    Returns
+    -------
+    float or None
+    """
+    if not isinstance(found, Result) or found.objective is not objective or found.bound is None:
+        return None
+    return float(found.bound) if found.value_unit in {None, found.time_unit} else None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A schedule that a figure shows, and how its kind is drawn."""
+
+    shown: ScheduleView
+    drawing: Drawing
+
+    @cached_property
+    def view(self) -> ScheduleReport:
+        """Its chart and its figures."""
+        return self.drawing.view(self.shown)
+
+    @property
+    def chart(self) -> Chart:
+        """Its rows."""
+        return self.view.chart
+
+    @property
+    def curves(self) -> Sequence[AmountCurve]:
+        """The amounts over time: by the schedule, else those that its file has."""
+        schedule, source = self.shown.schedule, self.shown.source
+        if schedule is None or self.chart.curves:
+            return self.chart.curves
+        found = pool_curves(schedule) if source is None else self.drawing.curves(source, schedule)
+        tick = float(schedule.problem.scale.tick)
+        return [curve.scaled(tick) for curve in found]
+
+    @property
+    def bound(self) -> float | None:
+        """The proven bound where it is one of the end of the schedule."""
+        return bound_of(self.shown.source, Objective.MAKESPAN)
+
+    @property
+    def captions(self) -> list[str]:
+        """Value, bound and gap in one line, long and short; the end where no more is known."""
+        found = self.shown.source
+        if isinstance(found, Result):
+            return [caption_of(found), caption_of(found, with_methods=False)]
+        return [f"makespan {figure(self.shown.end)} {self.shown.unit}"]
+
+
+def caption_of(found: Result, *, with_methods: bool = True) -> str:
+    """Return value, bound and gap of a result in one line.
+
+    Parameters
+    ----------
+    found : Result
+    with_methods : bool
+        Also say what found the value and what proved the bound.
+
+    Returns
+    -------
+    str
+    """
+    name, unit = spaced(found.objective), unit_of(found)
+    value, bound = figures(found.value, found.bound)
+    by, proof = (
+        f" by {method}" if method and with_methods else ""
+        for method in (found.best_by, found.bound_by)
+    )
+    parts = []
+    if found.value is not None:
+        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit) + by)
+    if found.gap == 0 and found.bound_by:
+        parts.append(f"proved optimal{proof}")
+    elif found.bound is not None:
+        parts.append(f"lower bound {with_unit(bound, unit)}{proof}")
+        parts += [] if found.gap is None else [f"gap {percent(found.gap)}"]
+    return ", ".join(parts)
+
+
+def drawn_of(
+    found: Result | HeuristicEntry | Plan,
+    instance: Instance | None = None,
+) -> Drawn:
+    """Return the schedule of a result, of a heuristic, or of the winner of a plan.
+
+    Parameters
+    ----------
+    found : Result, HeuristicEntry or Plan
+    instance : Instance, optional
+        What it schedules; by default the one that the result carries.
+
+    Returns
+    -------
+    Drawn
+        The schedule, with links and memory where the instance is known.
+
+    Raises
+    ------
+    InputError
+        There is no schedule in it, or it is none of the instance.
+    """
+    if isinstance(found, Plan):
+        if found.result is None or found.instance is None:
+            raise InputError(f"the plan has no winner (status {found.status})", field="winner")
+        return drawn_of(found.result, found.instance)
+    if found.schedule is None:
+        raise InputError("there is no schedule in it", field="schedule")
+    title = _title(found, instance)
+    if instance is None and isinstance(found, Result) and found.instance_document is not None:
+        instance = parse_instance(found.instance_document)
+    shown = ScheduleView(title, found.schedule, found, ViewOptions())
+    if instance is None:
+        return Drawn(shown, drawing_of_document(found.schedule))
+    kind, data = kind_of(instance), found.model_dump(mode="json")
+    schedule, violations = kind.read(instance, kind.lower(instance, document=data), data)
+    if schedule is None:
+        raise InputError(f"not a whole schedule: {violations[0]}", field="schedule")
+    return Drawn(replace(shown, instance=instance, schedule=schedule), drawing_of(instance.kind))
+
+
+def _title(found: Result | HeuristicEntry, instance: Instance | None) -> str:
+    if isinstance(found, Result):
+        return f"{found.instance}, {found.best_by}" if found.best_by else found.instance
+    return found.name if instance is None else f"{instance.name}, {found.name}"

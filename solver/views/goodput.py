@@ -1,0 +1,281 @@
+"""Charts of goodput: over batch sizes for several allocations, and over replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.studies.goodput.files import GoodputRow
+from ppsolve.models.studies.goodput.params import Fit
+from ppsolve.solver.studies.goodput.model import GoodputModel
+from ppsolve.solver.studies.goodput.search import BatchLimits, accumulation_steps
+from ppsolve.solver.views.figures import ABSENT, counted, figure, percent
+from ppsolve.solver.views.line_chart import MOST_SERIES, LineChart, Point, Series
+from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
+
+# What the parameters of a step time stand for.
+MEANING = {
+    "alpha_c": "start of a micro-batch",
+    "beta_c": "each sample of it",
+    "alpha_n": "exchange over several nodes",
+    "beta_n": "each replica beyond 2 there",
+    "alpha_r": "exchange within one node",
+    "beta_r": "each replica beyond 2 there",
+    "gamma": "overlap, 1: none",
+}
+
+
+def fit_report(title: str, fit: Fit) -> RenderableType:
+    """Return a fit: its parameters, how well they predict, and what the data leave open.
+
+    Parameters
+    ----------
+    title : str
+    fit : Fit
+
+    Returns
+    -------
+    RenderableType
+    """
+    names = list(MEANING)
+    why = [fit.fixed.get(name, "") for name in names] if fit.fixed else None
+    table = FittingTable(
+        TableColumn("parameter", names, is_text=True),
+        TableColumn("value", [number(value) for value in fit.params]),
+        TableColumn("what it is the time of", [*MEANING.values()], is_text=True, expendable=1),
+        TableColumn("not fitted: why", why, is_text=True, wraps=True),
+    )
+    parts: list[RenderableType] = [Text(title), FactList(_fit_facts(fit)), Text(), indented(table)]
+    parts += [indented(Text(f"warning: {text}", "yellow")) for text in fit.warnings]
+    return Group(*parts)
+
+
+def fit_line(title: str, fit: Fit) -> Text:
+    """Return a fit in one line, for `--quiet`.
+
+    Parameters
+    ----------
+    title : str
+    fit : Fit
+
+    Returns
+    -------
+    Text
+    """
+    errors = ", ".join(f"{name} off by {text}" for name, text in _errors(fit))
+    return Text(f"{title}: objective {fit.objective:.6g}, {errors}", overflow="fold")
+
+
+def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
+    starts = f"best of {fit.starts} starts" if fit.starts > 1 else "one start"
+    rest = "" if fit.converged else ", stopped before it came to rest"
+    yield "objective", f"{fit.objective:.6g}  ({starts}{rest})"
+    yield from _errors(fit)
+    raised = [
+        name
+        for name, value, raw in zip(MEANING, fit.params, fit.raw_params, strict=True)
+        if value != raw
+    ]
+    if raised:
+        yield "raised", f"{', '.join(raised)}: several nodes are taken to be no faster than one"
+
+
+def _errors(fit: Fit) -> Iterator[tuple[str, str]]:
+    off = np.abs(np.expm1(fit.residuals))
+    for name, errors in zip(("accumulation step", "optimizer step"), off.T, strict=True):
+        half, worst = float(np.median(errors)), float(np.max(errors))
+        yield name, f"{percent(half)} (median), {percent(worst)} (worst)"
+
+
+def number(value: float) -> str:
+    """Return a parameter, of any size, with six digits."""
+    return figure(value) if 1e-4 <= value < 1e6 or not value else f"{value:.5e}"
+
+
+def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
+    """Return configurations, one a row; columns that no row has are left out."""
+    best = [figure(row.goodput) if row.is_allowed else "none allowed" for row in rows]
+    has_efficiency = any(row.goodput is not None for row in rows)
+    return FittingTable(
+        *(field.column(rows) for field in (ROW_FIELDS if has_efficiency else ROW_FIELDS[:-1])),
+        TableColumn("goodput\n/s", best if has_efficiency else None),
+        styles=["" if row.is_allowed else "dim" for row in rows],
+    )
+
+
+def _allowed(get: Callable[[GoodputRow], float | None]) -> Callable[[GoodputRow], float | None]:
+    return lambda row: get(row) if row.is_allowed else None
+
+
+ROW_FIELDS: tuple[Field[GoodputRow], ...] = (
+    Field("nodes", lambda row: row.num_nodes, 0, figure),
+    Field("repli-\ncas", lambda row: row.num_replicas, 0, figure),
+    Field("per\nreplica", _allowed(lambda row: row.atomic_bsz), 0, figure),
+    Field("accum.\nsteps", _allowed(lambda row: row.accum_steps), 0, figure),
+    Field("batch", _allowed(lambda row: row.batch_size), 1, figure),
+    Field("step\ntime (s)", _allowed(lambda row: row.step_time), 2, figure),
+    Field("samples\n/s", _allowed(lambda row: row.throughput), 3, figure),
+    Field("effi-\nciency", _allowed(lambda row: row.efficiency), 0, percent),
+)
+
+
+def row_line(row: GoodputRow) -> Text:
+    """Return the best configuration of an allocation in one line, for `--quiet`."""
+    line = f"{_allocation_text(row.num_nodes, row.num_replicas)}: "
+    if not row.is_allowed:
+        return Text(f"{line}none allowed")
+    per_replica = f"{figure(row.atomic_bsz)} a replica"
+    if row.accum_steps:
+        per_replica += f", {row.accum_steps + 1} times"
+    line += f"goodput {figure(row.goodput)} samples/s, batch {figure(row.batch_size)}"
+    return Text(f"{line} ({per_replica})", overflow="fold")
+
+
+def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
+    """Return the goodput of each number of replicas (down) and nodes (across), batches beside."""
+    nodes = sorted({row.num_nodes for row in rows})
+    replicas = sorted({row.num_replicas for row in rows})
+    found = {(row.num_replicas, row.num_nodes): row for row in rows}
+    table = FittingTable(
+        TableColumn("replicas", [figure(r) for r in replicas]),
+        *(
+            TableColumn(
+                counted(n, "node"),
+                [_grid_cell(found.get((r, n))) for r in replicas],
+                expendable=place,
+            )
+            for place, n in enumerate(nodes)
+        ),
+    )
+    return Group(table, Text("goodput (samples/s) and batch size", "dim"))
+
+
+def _grid_cell(row: GoodputRow | None) -> str:
+    if row is None or not row.is_allowed:
+        return ABSENT
+    return f"{figure(row.goodput)} ({figure(row.batch_size)})"
+
+
+@dataclass(frozen=True)
+class GoodputChartParams:
+    """How much charts of goodput show."""
+
+    steps: int = 160  # batch sizes along a line: enough that a picture shows no corners
+    most_samples: int = 2**34  # of a replica in a step; divisors of more take over a second
+    least_places: int = 3  # fewer numbers of replicas are told by the table well enough
+    most_marks: int = 8  # a line with more points has no marks: they would hide it
+
+
+CHARTS = GoodputChartParams()
+GOODPUT = "goodput (samples/s)"
+
+
+def goodput_charts(
+    model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
+) -> list[LineChart]:
+    """Return the charts that show something: over batch sizes, over replicas, none or both.
+
+    Parameters
+    ----------
+    model : GoodputModel
+    rows : sequence of GoodputRow
+        The best configuration of each allocation.
+    limits : BatchLimits
+
+    Returns
+    -------
+    list of LineChart
+    """
+    allowed = [row for row in rows if row.is_allowed]
+    charts = [_over_batches(model, allowed, limits)] if allowed else []
+    if len({row.num_replicas for row in allowed}) >= CHARTS.least_places:
+        charts.append(_over_replicas(allowed))
+    return [chart for chart in charts if len(chart.xs) > 1]
+
+
+def _allocation_text(nodes: int, replicas: int) -> str:
+    return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
+
+
+def _over_batches(
+    model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
+) -> LineChart:
+    places = {(row.num_replicas, row.num_nodes): row for row in rows}
+    chosen = _spread([places[place] for place in sorted(places)])
+    shown = "" if len(chosen) == len(places) else f", {len(chosen)} of {len(places)} allocations"
+    choice = "published choice" if limits.compat else "best"
+    listed = [row.batch_size for row in chosen]
+    series = [_line(model, row, listed, limits) for row in chosen]
+    return LineChart(f"{GOODPUT} over batch size, {choice} marked{shown}", "batch size", series)
+
+
+def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
+    count = min(len(rows), MOST_SERIES)
+    places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
+    return [rows[place] for place in places.tolist()]
+
+
+def _line(
+    model: GoodputModel, row: GoodputRow, listed: Sequence[int], limits: BatchLimits
+) -> Series:
+    replicas, best = row.num_replicas, row.goodput or 0.0
+    batches = sorted({*_grid(replicas, limits), *_powers(limits), *listed})
+    steps = np.array([_steps(batch, replicas, limits) for batch in batches], dtype=np.float64)
+    batch = np.array(batches, dtype=np.float64)
+    atomic = batch / (replicas * np.maximum(steps, 1.0))
+    allowed = (steps > 0) & limits.allow(np.array(replicas), atomic, steps - 1)
+    allowed &= batch <= max(limits.most, limits.low * replicas)
+    chosen = batch[allowed], atomic[allowed], steps[allowed] - 1
+    goodput = np.asarray(model.evaluate(row.num_nodes, replicas, *chosen[1:]))
+    line = dict(zip(chosen[0].tolist(), goodput.tolist(), strict=True)) | {row.batch_size: best}
+    name = _allocation_text(row.num_nodes, replicas)
+    return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])
+
+
+def _grid(replicas: int, limits: BatchLimits) -> list[int]:
+    first = max(limits.least, limits.low * replicas)
+    last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
+    local = np.geomspace(first, max(first, last), CHARTS.steps) / replicas
+    steps = accumulation_steps(local, np.full_like(local, replicas), limits) + 1
+    return [int(batch) for batch in (replicas * steps * np.round(local / steps)).tolist()]
+
+
+def _powers(limits: BatchLimits) -> list[int]:
+    first, last = math.ceil(limits.least), math.floor(limits.most)
+    return [1 << power for power in range((first - 1).bit_length(), last.bit_length())]
+
+
+def _steps(batch: int, replicas: int, limits: BatchLimits) -> int:
+    """Return the fewest micro-batches of a replica that make up just this batch, 0 where none do.
+
+    Of configurations of one batch size the one with the fewest is the best, see `BatchSizeSearch`.
+    """
+    local, rest = divmod(batch, replicas)
+    if rest or not 0 < local <= CHARTS.most_samples:
+        return 0
+    samples = np.array(local, dtype=np.float64)
+    least = accumulation_steps(samples, np.array(replicas), limits) + 1
+    small = np.arange(1, math.isqrt(local) + 1)
+    small = small[local % small == 0]
+    divisors = np.concatenate([small, local // small[::-1]])
+    return int(divisors[divisors >= least].min(initial=local))
+
+
+def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
+    alone = [row for row in rows if row.num_nodes == 1]
+    spread = [row for row in rows if row.num_nodes > 1]
+    named = (("on one node", alone), ("on several nodes", spread))
+    series = [_best_of_each(name, found) for name, found in named if found]
+    return LineChart(f"{GOODPUT} over replicas, best batch size of each", "replicas", series)
+
+
+def _best_of_each(name: str, rows: Sequence[GoodputRow]) -> Series:
+    best = {row.num_replicas: row.goodput or 0.0 for row in rows}
+    line = sorted(best.items())
+    marked = [Point(x, y, y) for x, y in line] if len(line) <= CHARTS.most_marks else []
+    return Series(name, line, marked)

@@ -1,0 +1,66 @@
+"""Heuristics as lists: what each does, what it needs, where it is from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ppsolve.models.documents.printable import printable
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.views.tables import indented
+
+
+def catalogue(heuristics: Iterable[Heuristic]) -> RenderableType:
+    """Return all heuristics, by what they are made for, with what they need and their source."""
+    groups: dict[str, list[Heuristic]] = {}
+    for one in heuristics:
+        groups.setdefault(one.made_for, []).append(one)
+    return Group(*(_section(f"for {words}", found) for words, found in groups.items()))
+
+
+def applicable(
+    name: str, heuristics: Sequence[Heuristic], obstacles: Sequence[str | None]
+) -> RenderableType:
+    """Return the heuristics that apply to an instance, and the reasons why others do not.
+
+    Parameters
+    ----------
+    name : str
+    heuristics : sequence of Heuristic
+    obstacles : sequence of str or None
+        Why each cannot be run; None where it can.
+
+    Returns
+    -------
+    RenderableType
+    """
+    able, others = [], defaultdict[str, list[str]](list)
+    for one, obstacle in zip(heuristics, obstacles, strict=True):
+        if obstacle is None:
+            able.append(one)
+        else:
+            others[obstacle].append(one.name)
+    parts = [_section(f"apply to {name}", able, says_needs=False)] if able else []
+    head = [Text("do not apply", style="bold")] if others else []
+    reasons = (
+        indented(Group(Text(f"{printable(why)}:", style="dim"), indented(Text(", ".join(names)))))
+        for why, names in others.items()
+    )
+    return Group(*parts, *head, *reasons)
+
+
+def _section(title: str, rows: Sequence[Heuristic], *, says_needs: bool = True) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    for one in rows:
+        needs = [f"needs {', '.join(one.needs)}"] if one.needs and says_needs else []
+        lines = Text(printable(one.summary))
+        for line in (*needs, f"from {one.source}"):
+            lines.append(f"\n{printable(line)}", "dim")
+        grid.add_row(Text(printable(one.name)), lines)
+    return Group(Text(printable(title), style="bold"), indented(grid), Text())

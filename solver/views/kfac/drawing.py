@@ -1,0 +1,415 @@
+"""How K-FAC work is drawn: cycles like pipelines, refreshes by device and iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+    Status,
+)
+from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
+from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kinds.kfac.pattern import DevicePattern, RefreshPattern
+from ppsolve.models.kinds.kfac.result import (
+    RefreshEntry,
+    RefreshResult,
+    TieBreakEntry,
+    broken_rules,
+)
+from ppsolve.solver.kinds.kfac.kind import is_refresh
+from ppsolve.solver.kinds.kfac.pattern import pattern_of
+from ppsolve.solver.views.drawing import (
+    Drawing,
+    Facts,
+    described,
+    reached,
+    sizes,
+)
+from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.views.kfac.view import (
+    PipelineRepeats,
+    device_table,
+    repeats_of,
+    report_of_refresh,
+)
+from ppsolve.solver.views.pipeline import pipeline_shape
+from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
+from ppsolve.solver.views.tables import (
+    FactList,
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+    table_of,
+)
+from ppsolve.solver.views.wording import ITERATIONS, separated, with_unit
+
+
+def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
+    what = "a kfac instance, refresh around a pinned pipeline"
+    return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
+
+
+def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
+    time, unit = pattern.scale.time, pattern.scale.unit
+    measured = instance.timelines is not None
+    yield "pipeline", "measured timelines" if measured else f"described, run as {instance.pattern}"
+    yield "devices", str(len(pattern.devices))
+    yield "micro-batches", _range(_microbatches(device) for device in pattern.devices)
+    yield "iteration", f"{figure(time(pattern.period))} {unit}"
+    yield "modules", f"{_range(_modules(device) for device in pattern.devices)} per device"
+    yield "margin", _margin(instance)
+    yield "replicas", _replicas(pattern)
+    most = instance.refresh_interval
+    limit = "without a limit" if most is None else f"at most {most}"
+    yield "objective", f"fewest iterations, {limit}"
+    if instance.tie_break is not TieBreak.NONE:
+        yield "then", f"least {instance.tie_break.value}"
+    if pattern.saved:
+        yield "saved tensors", f"capacity {_range(float(s.capacity) for s in pattern.saved)}"
+
+
+def _margin(instance: KfacInstance) -> str:
+    return f"{100 * float(instance.margin_ratio):.4g} % of an op's length stays free after it"
+
+
+def _microbatches(device: DevicePattern) -> int:
+    return sum(op.kind == "forward" for op in device.ops)
+
+
+def _modules(device: DevicePattern) -> int:
+    return len({work.label.module for work in device.work})
+
+
+def _range(values: Iterable[float]) -> str:
+    found = list(values)
+    low, high = min(found), max(found)
+    return figure(low) if low == high else f"{figure(low)} to {figure(high)}"
+
+
+def _replicas(pattern: RefreshPattern) -> str:
+    groups = {work.participants for device in pattern.devices for work in device.work}
+    shared = sorted(group for group in groups if len(group) > 1)
+    if not shared:
+        return "none, every device syncs alone"
+    named = (" and ".join(map(str, group)) for group in shared)
+    return f"syncs meet on devices {'; '.join(named)}"
+
+
+def _devices(pattern: RefreshPattern) -> RenderableType:
+    time, unit, period = pattern.scale.time, pattern.scale.unit, pattern.period
+    fields: tuple[Field[DevicePattern], ...] = (
+        Field("device", lambda one: one.device, 0, str),
+        Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
+        Field(f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure),
+        Field(f"K-FAC work\n({unit})", lambda one: time(_work(one, pattern)), 0, figure),
+        Field("work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format),
+        Field("modules", _modules, 2, str),
+        Field("forwards", _microbatches, 3, str),
+    )
+    return indented(table_of(pattern.devices, *fields))
+
+
+def _pipeline(device: DevicePattern) -> int:
+    return sum(op.end - op.start for op in device.ops)
+
+
+def _share(device: DevicePattern, pattern: RefreshPattern) -> float | None:
+    bubbles = pattern.period - _pipeline(device)
+    return _work(device, pattern) / bubbles if bubbles > 0 else None
+
+
+def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
+    return sum(
+        work.parts * work.length
+        for work in device.work
+        if pattern.syncs_in_holes or work.label.kind != "sync"
+    )
+
+
+def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
+    free = instance.pattern == FREE_PIPELINE
+    yield "pattern", "free" if free else f"pinned as {instance.pattern} runs it"
+    yield "refresh cycle", with_unit(str(instance.cycle_length), ITERATIONS)
+    yield "modules", figure(len(instance.modules or ()))
+    if instance.max_age is not None:
+        age = with_unit(str(instance.max_age), ITERATIONS)
+        yield "inverses", f"used at most {age} after their curvature"
+    named = sorted({module.replicas for module in instance.modules or () if module.replicas})
+    if named:
+        yield "replicas", "; ".join("devices " + " and ".join(map(str, group)) for group in named)
+    if not free:
+        yield "margin", _margin(instance)
+
+
+def _cycle_devices(problem: Problem) -> RenderableType:
+    groups = {
+        "curvature": (KIND_OF["cov", "A"], KIND_OF["cov", "B"]),
+        "inversion": (KIND_OF["inv", "A"], KIND_OF["inv", "B"]),
+        "precondition": (PRECONDITION_KIND,),
+    }
+    work = {head: _busy(problem, kinds) for head, kinds in groups.items()}
+    totals = _busy(problem, problem.kinds)
+    extra = [sum(sums) for sums in zip(*work.values(), strict=True)]
+    pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
+    names = (problem.resource_names[device] for device in problem.span_resources.tolist())
+    found = FittingTable(
+        TableColumn("device", [name.split()[-1] for name in names]),
+        *(
+            TableColumn(
+                f"{head}\n({problem.scale.unit})",
+                [figure(problem.scale.time(ticks)) for ticks in sums],
+                expendable=1,
+            )
+            for head, sums in {"pipeline": pipeline, **work}.items()
+        ),
+        TableColumn(
+            "K-FAC share",
+            [percent(w / t if t else None) for w, t in zip(extra, totals, strict=True)],
+        ),
+    )
+    return indented(found)
+
+
+def _busy(problem: Problem, kinds: Iterable[str]) -> list[int]:
+    ticks = np.where(problem.kind_mask(*kinds), problem.duration, 0)
+    devices = problem.span_resources.tolist()
+    return [int(ticks[problem.ops_by_resource[device]].sum()) for device in devices]
+
+
+BREAKS, IMPOSSIBLE = "*", "!"
+# Heuristics that stay beside the best schedule where space is short.
+PUBLISHED = ("pipefisher", "pipefisher-causal")
+
+MARKS = (BREAKS, IMPOSSIBLE)  # marks of iterations that a heuristic claims but breaks rules for
+
+_TIE_BREAKS = {
+    TieBreak.STALENESS: "total completion time of inversions",
+    TieBreak.USAGE: "total completion time of all K-FAC work",
+    TieBreak.NONE: "nothing",
+}
+
+
+class KfacDrawing(Drawing):
+    """A refresh has its own tables and views; a cycle is drawn as any schedule is."""
+
+    def facts(self, result: Result, instance: Instance | None) -> Facts:
+        """Yield the figures of a result."""
+        if not isinstance(result, RefreshResult):
+            yield from super().facts(result, instance)
+            return
+        yield from reached(result)
+        if result.bubble_ratio is not None:
+            yield "bubble ratio", ratio(result.bubble_ratio)
+        if result.tie_break is not None:
+            yield _tie_break(result.tie_break, result.time_unit)
+
+    def period(self, instance: Instance) -> float | None:
+        """Return the length of an iteration of a refresh, in the instance's unit."""
+        known = cast("KfacInstance", instance)
+        if not is_refresh(known):
+            return None
+        pattern = pattern_of(known)
+        return pattern.scale.time(pattern.period)
+
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield the table of devices of a refresh."""
+        bounds = found.bound_of if isinstance(found, RefreshResult) else None
+        if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
+            yield device_table(found, unit)
+
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return the iterations of each device, of a refresh."""
+        if not isinstance(result, RefreshResult):
+            return super().fields(result, verbose=verbose)
+        return (Field("per device", lambda entry: per_device(entry.iterations_of), 1),)
+
+    def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the rules that heuristics of a refresh break."""
+        if isinstance(result, RefreshResult):
+            for entry in result.heuristics:
+                yield from _claims(entry, result)
+
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
+        """Return the rules that a heuristic breaks, counted."""
+        if isinstance(entry, RefreshEntry) and entry.breaks and not verbose:
+            return f"breaks rules: {broken_rules(entry.breaks)}"
+        return super().reason(entry, verbose=verbose)
+
+    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
+        """Yield the figures of one heuristic on an instance."""
+        if not isinstance(entry, RefreshEntry):
+            yield from super().entry_facts(entry, instance)
+            return
+        unit = instance.time_unit
+        if entry.breaks:
+            yield "breaks", broken_rules(entry.breaks)
+            yield "first", separated((entry.reason or "").rpartition("; first ")[2], unit)
+        elif entry.reason:
+            yield "reason", separated(entry.reason, unit)
+        if entry.makespan is not None:
+            yield "ends after", f"{figure(entry.makespan)} {unit}"
+            yield "bubble ratio", ratio(entry.bubble_ratio)
+
+    def describe(self, instance: Instance, problem: Problem) -> RenderableType:
+        """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
+        given = cast("KfacInstance", instance)
+        if is_refresh(given):
+            return _describe_refresh(given, pattern_of(given))
+        assert given.pipeline is not None
+        rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
+        return described(given, rows, devices=_cycle_devices(problem))
+
+    def recognises(self, document: ScheduleDocument) -> bool:
+        """Whether ops of the schedule are repeated by iteration."""
+        return repeats_of(document) is not None
+
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the iterations of a refresh, or the chart of a cycle."""
+        repeats = _repeats(shown)
+        return super().view(shown) if repeats is None else report_of_refresh(shown, repeats)
+
+    def comparison(
+        self, results: Sequence[Result], *, fold_names: bool
+    ) -> Iterator[RenderableType]:
+        """Yield the iterations of each device, by heuristic, at best and at least."""
+        refreshes = [result for result in results if isinstance(result, RefreshResult)]
+        if not refreshes:
+            return
+        names = dict.fromkeys(entry.name for one in refreshes for entry in one.heuristics)
+        found = table_of(
+            refreshes,
+            Field("iterations\nper device", lambda one: one.instance, wraps=fold_names),
+            *(
+                Field(
+                    name.replace("-", "-\n", 1),
+                    partial(_of_heuristic, name),
+                    0 if name in PUBLISHED else 2,
+                )
+                for name in names
+            ),
+            Field("best", lambda one: per_device(one.iterations_of)),
+            Field("bound", lambda one: per_device(one.bound_of), 1),
+        )
+        yield found
+        if any(mark in cell for row in found.rows for cell in row[1:-2] for mark in MARKS):
+            note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
+            yield Text(note, "dim")
+
+
+def _repeats(shown: ScheduleView) -> PipelineRepeats | None:
+    given, period = cast("KfacInstance | None", shown.instance), None
+    if given is not None and shown.problem is not None:
+        if not is_refresh(given):
+            return None
+        period = float(shown.problem.scale.time(pattern_of(given).period))
+    return repeats_of(shown.document, period)
+
+
+def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
+    value, bound = figures(tie.value, tie.bound)
+    proof = "proven least" if value == bound else f"at least {bound} {unit}"
+    return tie.name.value, f"{value} {unit}, {proof} ({_TIE_BREAKS[tie.name]})"
+
+
+def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
+    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, the range of many, or a dash.
+
+    Parameters
+    ----------
+    counts : sequence of int, optional
+    marks : sequence of str
+        Signs behind the counts of the first devices.
+
+    Returns
+    -------
+    str
+    """
+    if not counts:
+        return ABSENT
+    texts = [str(count) for count in counts]
+    for device, mark in enumerate(marks):
+        texts[device] += mark
+    if len(texts) > 2 and len(set(texts)) == 1:
+        return f"all {texts[0]}"
+    if len(counts) > 16:
+        return f"{min(counts)} to {max(counts)}"
+    return " ".join(texts)
+
+
+def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
+    """Return the devices on which a heuristic breaks rules to beat the proven bound, ascending.
+
+    Parameters
+    ----------
+    entry : RefreshEntry
+    result : RefreshResult
+        Holds what is proved of each device.
+
+    Returns
+    -------
+    list of int
+    """
+    if entry.status is not HeuristicStatus.INFEASIBLE or not result.bound_of:
+        return []
+    counts, breaks = entry.iterations_of or [], entry.breaks_of or []
+    unaligned = bool((entry.breaks or {}).get("sync_not_aligned"))
+    pairs = zip(counts, result.bound_of, strict=False)
+    return [
+        device
+        for device, (count, bound) in enumerate(pairs)
+        if count < bound and (unaligned or (device < len(breaks) and breaks[device]))
+    ]
+
+
+def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableType]:
+    if not entry.breaks:
+        return
+    yield Text()
+    yield Text(f"{entry.name} breaks rules: {broken_rules(entry.breaks)}", "yellow")
+    if result.status is Status.INFEASIBLE:
+        claimed = with_unit(figure(entry.value), ITERATIONS)
+        yield Text(f"  {claimed} claimed, impossible: there is no valid schedule", "bold red")
+    devices = impossible_devices(entry, result)
+    if devices:
+        yield Text("  and claims fewer iterations than any valid schedule has:", "bold red")
+        yield FactList((f"  device {device}", _claim(entry, result, device)) for device in devices)
+
+
+def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:
+    counts, bounds, by = entry.iterations_of or [], result.bound_of or [], result.bounds_by or []
+    breaks = (entry.breaks_of or [])[device] or {
+        rule: count for rule, count in (entry.breaks or {}).items() if rule == "sync_not_aligned"
+    }
+    claimed = with_unit(str(counts[device]), ITERATIONS)
+    proof = f" (proved by {by[device]})" if device < len(by) else ""
+    return (
+        f"{claimed} claimed, impossible: {broken_rules(breaks)}; "
+        f"at least {with_unit(str(bounds[device]), ITERATIONS)}{proof}"
+    )
+
+
+def _of_heuristic(name: str, result: RefreshResult) -> str:
+    entry = next((entry for entry in result.heuristics if entry.name == name), None)
+    return ABSENT if entry is None else _marked(entry, result)
+
+
+def _marked(entry: RefreshEntry, result: RefreshResult) -> str:
+    impossible = impossible_devices(entry, result)
+    marks = [
+        (IMPOSSIBLE if device in impossible else BREAKS) if rules else ""
+        for device, rules in enumerate(entry.breaks_of or [])
+    ]
+    return per_device(entry.iterations_of, marks)

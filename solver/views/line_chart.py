@@ -1,0 +1,323 @@
+"""Charts as PNG or SVG files, drawn by matplotlib where that is installed."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.views.colours import SERIES
+from ppsolve.solver.views.figures import ABSENT, figure, figures
+from ppsolve.solver.views.tables import FittingTable, TableColumn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_SERIES = len(SERIES)  # as many colours as most colour-blind people tell apart
+FORMATS = {".png": "png", ".svg": "svg"}
+PANEL_INCHES = (6.4, 4.6)
+MARKERS = ("o", "s", "^", "D", "*", "v")
+
+STYLE = {
+    "svg.hashsalt": "ppsolve",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 150,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e0e0e0",
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "font.size": 9.5,
+}
+
+
+@dataclass(frozen=True)
+class LineChartLayout:
+    """How much line charts name, and where."""
+
+    most_ticks: int = 12  # beyond, the horizontal axis names powers of two instead of all places
+    near: float = math.sqrt(2)  # figures are listed with the nearest power of two
+    shift: float = 0.018  # of the axis, between series that stand side by side
+    headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
+
+
+LAYOUT = LineChartLayout()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One figure of a series."""
+
+    x: float  # where it is
+    high: float  # the figure, or what it is proved to be at most
+    # What is reached; None where nothing is. Equal to `high` where all is known.
+    low: float | None = None
+
+    def __str__(self) -> str:
+        """Return the figure, or from what is reached to what is proved."""
+        if self.low is None:
+            return f"at most {figure(self.high)}"
+        low, high = figures(self.low, self.high)
+        return high if self.low == self.high else f"{low} to {high}"
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart, with marks at some of its points."""
+
+    name: str  # what it is called in the legend
+    line: Sequence[tuple[float, float]]  # drawn from point to point, x ascending; may be empty
+    # Points with a mark: filled where reached, hollow where only proved to be at most there.
+    marked: Sequence[Point]
+
+    @property
+    def most(self) -> float:
+        """The largest figure."""
+        return max([*(y for _, y in self.line), *(point.high for point in self.marked)])
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether marks tell what was chosen from the line."""
+        return bool(self.marked) and len(self.marked) < len(self.line)
+
+    def cell(self, x: float) -> str:
+        """Return the figure at `x`, or the nearest one of the line with its own place."""
+        for point in self.marked:
+            if point.x == x:
+                return f"{point} *" if self.has_choice else str(point)
+        near = min(self.line, key=lambda point: abs(math.log(point[0] / x)), default=None)
+        if near is None or not 1 / LAYOUT.near <= near[0] / x < LAYOUT.near:
+            return ABSENT
+        return figure(near[1]) if near[0] == x else f"{figure(near[1])} ({figure(near[0])})"
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Series over one logarithmic axis; figures from 0 up."""
+
+    title: str  # what is drawn, with its unit
+    x_name: str  # what the horizontal axis counts
+    series: Sequence[Series]  # at least one, with at least one point; at most `MOST_SERIES`
+    # Series stand side by side in the picture where they have figures of the same place.
+    is_shifted: bool = False
+
+    @cached_property
+    def xs(self) -> list[float]:
+        """All places on the horizontal axis, ascending."""
+        return sorted({*self.marks, *(x for series in self.series for x, _ in series.line)})
+
+    @cached_property
+    def marks(self) -> list[float]:
+        """The places of all marks, ascending."""
+        return sorted({point.x for series in self.series for point in series.marked})
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether some figures are only known to be at most something."""
+        return any(point.low != point.high for series in self.series for point in series.marked)
+
+    def x_ticks(self) -> list[float]:
+        """Return the places to name: all if they are few, else powers of two."""
+        if len(self.xs) <= 8 or len(self.xs) == len(self.marks) <= LAYOUT.most_ticks:
+            return self.xs
+        first, last = self.xs[0], self.xs[-1]
+        powers = (2.0**power for power in range(math.floor(math.log2(first)), 64))
+        inner = [power for power in powers if first <= power <= last]
+        return inner if len(inner) > 1 else [first, last]
+
+    def __rich__(self) -> RenderableType:
+        """Return the title and a table: a row for each named or marked place, a column a series."""
+        few = self.marks if len(self.marks) <= LAYOUT.most_ticks else []
+        places = sorted({*self.x_ticks(), *few})
+        table = FittingTable(
+            TableColumn(self.x_name, [figure(x) for x in places]),
+            *(
+                TableColumn(
+                    series.name.replace(" on ", "\non "),
+                    [series.cell(x) for x in places],
+                    expendable=number,
+                )
+                for number, series in enumerate(self.series)
+            ),
+        )
+        legend = [Text(self.legend, "dim", overflow="fold")] if self.legend else []
+        return Group(Text(self.title, "bold"), table, *legend)
+
+    @property
+    def legend(self) -> str:
+        """What figures mean that say more than one value, empty where there are none."""
+        points = [point for series in self.series for point in series.marked]
+        ranges = any(point.low not in (None, point.high) for point in points)
+        parts = {
+            "x to y: x reached, y never passed": ranges,
+            "at most y: no schedule made": any(point.low is None for point in points),
+            "x: proved best": self.has_limits and any(p.low == p.high for p in points),
+            "*: the choice": any(series.has_choice for series in self.series),
+        }
+        return "; ".join(text for text, occurs in parts.items() if occurs)
+
+
+def has_matplotlib() -> bool:
+    """Return True if pictures can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def require_matplotlib(field: str | None = None) -> None:
+    """Raise an error that says how to get matplotlib, where it is not installed.
+
+    Raises
+    ------
+    InputError
+        It is not installed; names the option that needs it.
+    """
+    if not has_matplotlib():
+        raise InputError(
+            "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'", field=field
+        )
+
+
+def chart_format(path: str | Path) -> str:
+    """Return the format of a file by its name: png or svg.
+
+    Raises
+    ------
+    InputError
+        The name ends in neither, or matplotlib is not installed.
+    """
+    wanted = FORMATS.get(Path(path).suffix.lower())
+    if wanted is None:
+        raise InputError(
+            f"expected a file name ending in {' or '.join(FORMATS)}",
+            source=str(path),
+            field="--chart",
+        )
+    require_matplotlib("--chart")
+    return wanted
+
+
+def chart_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
+    """Return charts side by side as a file of a format; equal charts give equal bytes.
+
+    Parameters
+    ----------
+    charts : sequence of LineChart
+        At least one.
+    kind : str
+        ``png`` or ``svg``.
+
+    Returns
+    -------
+    bytes
+    """
+    return figure_bytes(lambda: chart_figure(charts), kind)
+
+
+def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
+    """Return a figure as a file of a format; equal figures give equal bytes.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns the figure; called under the style, whatever the user's own settings are.
+    kind : str
+        ``png``, ``svg`` or ``pdf``; fonts are embedded in all of them.
+    style : mapping of str to object
+
+    Returns
+    -------
+    bytes
+    """
+    stream = io.BytesIO()
+    with styled(style), warnings.catch_warnings():
+        # Names may hold letters that the font lacks: they are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph")
+        # Undated, so that equal pictures give equal bytes.
+        undated = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}[kind]
+        draw().savefig(stream, format=kind, metadata={undated: None})
+    return stream.getvalue()
+
+
+@contextmanager
+def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
+    """Draw by settings of our own instead of the user's.
+
+    Parameters
+    ----------
+    style : mapping of str to object
+        Settings of matplotlib beside its defaults.
+
+    Yields
+    ------
+    None
+    """
+    import matplotlib
+    import matplotlib.style
+
+    with matplotlib.style.context("default"), matplotlib.rc_context(dict(style)):
+        yield
+
+
+def chart_figure(charts: Sequence[LineChart]) -> Figure:
+    """Return a figure with one panel for each chart."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width, height = PANEL_INCHES
+    drawn = Figure(figsize=(width * len(charts), height), layout="constrained")
+    FigureCanvasAgg(drawn)
+    panels = drawn.subplots(1, len(charts), squeeze=False)[0]
+    for axes, chart in zip(panels, charts, strict=True):
+        _draw_chart(axes, chart)
+    return drawn
+
+
+def _draw_chart(axes: Axes, chart: LineChart) -> None:
+    axes.set(title=chart.title, xlabel=chart.x_name, xscale="log")
+    ticks = chart.x_ticks()
+    axes.set_xticks(ticks, [figure(x) for x in ticks])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda y, _: figure(y))
+    apart = (chart.xs[-1] / chart.xs[0]) ** LAYOUT.shift if chart.is_shifted else 1.0
+    for number, series in enumerate(chart.series):
+        _draw_series(axes, series, number, apart ** (number - (len(chart.series) - 1) / 2))
+    limits = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
+    for name, face in limits if chart.has_limits else ():
+        look: dict[str, Any] = {"color": "#555555", "markerfacecolor": face, "linestyle": "none"}
+        axes.plot([], [], marker="o", label=name, **look)
+    axes.set_ylim(0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0)
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
+    axes.legend(ncols=2 if chart.has_limits else 3, **below)
+
+
+def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:
+    colour = SERIES[number]
+    marks: dict[str, Any] = {"marker": MARKERS[number], "color": colour, "markersize": 7}
+    axes.plot([x * factor for x, _ in series.line], [y for _, y in series.line], color=colour)
+    reached = [(p.x * factor, p.low) for p in series.marked if p.low is not None]
+    limits = [(p.x * factor, p.high, p.low) for p in series.marked if p.low != p.high]
+    for x, high, low in limits:
+        axes.plot([x, x], [high if low is None else low, high], color=colour, ls=":", lw=1.2)
+    hollow: dict[str, Any] = {**marks, "markerfacecolor": "white", "ls": "none", "zorder": 3}
+    axes.plot([x for x, *_ in limits], [high for _, high, _ in limits], **hollow)
+    axes.plot([x for x, _ in reached], [y for _, y in reached], ls="none", zorder=3, **marks)
+    axes.plot([], [], label=series.name, linestyle="-" if series.line else "none", **marks)

@@ -1,0 +1,128 @@
+"""Rows as data frames of pandas."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.text import Text
+
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.display import counts_of
+from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.instances import Instance
+from ppsolve.models.studies.curve import Curve
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.views.chart import Chart
+from ppsolve.solver.views.curve import curve_report
+from ppsolve.solver.views.drawings import drawing_of, drawn_of
+from ppsolve.solver.views.figures import figure, percent, shorten
+from ppsolve.solver.views.html import html, text
+from ppsolve.solver.views.line_chart import has_matplotlib, styled
+from ppsolve.solver.views.plan import plan_report
+from ppsolve.solver.views.plot.schedule import schedule_figure
+from ppsolve.solver.views.plot.sheet import PAPER, SHEET, png_of
+from ppsolve.solver.views.reports import report
+from ppsolve.solver.views.tables import FactList
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ROWS, LETTERS = 30, 200  # rows of a table, characters of a text
+
+
+def html_of(document: object) -> str | None:
+    """Return a document as HTML, for a notebook.
+
+    Parameters
+    ----------
+    document : Result, HeuristicEntry, Plan, Curve or Instance
+
+    Returns
+    -------
+    str or None
+        Static HTML without scripts; None for other documents, which a notebook shows by `repr`.
+    """
+    if isinstance(document, Result):
+        return _cell(report(document, verbose=True), document)
+    if isinstance(document, HeuristicEntry):
+        rows = [("value", figure(document.value)), ("over the best", percent(document.gap))]
+        rows += [("reason", document.reason)] if document.reason else []
+        return _cell(_about(document.name, document.status.value, rows), document)
+    if isinstance(document, Plan):
+        return _cell(plan_report(document, verbose=True), document)
+    if isinstance(document, Curve):
+        return f"<div>{html(curve_report(document))}</div>"
+    if isinstance(document, Instance):
+        shape = drawing_of(document.kind).shape(document)
+        counts = ((n, figure(v)) for n, v in counts_of(document) if isinstance(v, int))
+        about = [("description", document.description)] if document.description else []
+        return _cell(_about(document.name, document.kind, [*about, *(list(shape) or counts)]))
+    return None
+
+
+def _about(name: str, what: str, rows: Iterable[tuple[str, str]]) -> Group:
+    return Group(Text(f"{name}: {what}"), FactList(rows))
+
+
+def _cell(parts: Group, found: Result | HeuristicEntry | Plan | None = None) -> str:
+    title, *rest = parts.renderables
+    chart = "" if found is None else _chart(found)
+    head = text(shorten(str(title), LETTERS))
+    return f"<div><strong>{head}</strong><br>{chart}{html(Group(*rest), ROWS, LETTERS)}</div>"
+
+
+def _chart(found: Result | HeuristicEntry | Plan) -> str:
+    try:
+        drawn = drawn_of(found)
+        if not has_matplotlib():
+            return _letters(drawn.chart)
+        with styled(PAPER):
+            data = b64encode(png_of(schedule_figure(drawn, "", SHEET.page_inches))).decode()
+    except PpsolveError:
+        return ""
+    alt = text(drawn.captions[0])
+    return f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
+
+
+def _letters(chart: Chart) -> str:
+    """Return the chart of the terminal, in colours."""
+    console = Console(
+        width=110, file=StringIO(), record=True, force_terminal=True, color_system="256"
+    )
+    console.print(chart)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+# Columns of whole numbers, some of which may be missing.
+COUNTED = ("stage", "device", "microbatch", "replica")
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+    """Return rows as a data frame.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    columns : sequence of str
+        The columns, also where there are no rows.
+
+    Returns
+    -------
+    DataFrame
+        Stages, devices, micro-batches and replicas are ``Int64``, which knows missing values.
+
+    Raises
+    ------
+    InputError
+        pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("needs pandas, which is not installed: pip install pandas") from None
+    found = pandas.DataFrame(rows, columns=list(columns))
+    return found.astype({name: "Int64" for name in COUNTED if name in found.columns})

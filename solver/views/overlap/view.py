@@ -1,0 +1,400 @@
+"""Schedules of kernels and collectives on the terminal: streams, waits, curves."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import cast
+
+from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
+from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
+from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes
+from ppsolve.solver.kinds.overlap.report import ProgramReport
+from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Row, lanes_of
+from ppsolve.solver.views.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
+from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
+from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, busy_table
+
+NODE_KINDS = frozenset(NodeKind)
+OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
+
+# Parts of the names of collectives, the more telling ones first.
+_TYPES = {
+    "reducescatter": "reduce-scatter",
+    "scatter": "reduce-scatter",
+    "allreduce": "all-reduce",
+    "alltoall": "all-to-all",
+    "gather": "all-gather",
+}
+
+
+def is_overlap_document(document: ScheduleDocument) -> bool:
+    """Return True if a schedule is one of kernels, collectives and waits."""
+    kinds = {op.kind for op in document.ops}
+    return bool(kinds & NODE_KINDS) and kinds <= OVERLAP_KINDS
+
+
+def collective_kind(text: str) -> str:
+    """Return the type of a collective: ``all_gather_into_tensor`` is an ``all-gather``."""
+    letters = re.sub("[^a-z]", "", text.lower())
+    found = (kind for part, kind in _TYPES.items() if part in letters)
+    return next(found, COLLECTIVE_KIND)
+
+
+def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = None) -> list[Row]:
+    """Return the row of the compute stream, then one per comm stream; added ops are left out.
+
+    Parameters
+    ----------
+    document : ScheduleDocument
+    instance : OverlapInstance, optional
+        Without it streams are not known: collectives that run at once get several rows.
+
+    Returns
+    -------
+    list of Row
+        Rows with bars in the schedule's unit.
+    """
+    ops = sorted(document.ops, key=lambda op: (op.start, op.end))
+    kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
+    moments = [op.end for op in ops if op.kind == NodeKind.WAIT]
+    rows = [Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])]
+    collectives = [op for op in ops if op.kind == NodeKind.COMM]
+    streams = _lanes(collectives) if instance is None else _streams(collectives, instance)
+    types = {} if instance is None else {node.name: node.collective for node in instance.nodes}
+    for name, own in streams.items():
+        bars = _shaded(_collective(op, types.get(op.id)) for op in own)
+        rows.append(Row(f"comm {name}" if len(streams) > 1 else "comm", True, list(bars)))
+    return rows
+
+
+def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
+    """Yield the time for which waits hold the compute stream.
+
+    Before the moment at which a wait lets it go on, the stream is idle only because of the wait.
+
+    Parameters
+    ----------
+    kernels : sequence of Bar
+        The ops of the stream, by start.
+    moments : iterable of float
+        When each wait lets the stream go on, ascending.
+
+    Yields
+    ------
+    Bar
+    """
+    clock, following = 0.0, 0
+    for moment in moments:
+        while following < len(kernels) and kernels[following].start < moment:
+            clock = max(clock, kernels[following].end)
+            following += 1
+        if moment > clock:
+            yield Bar(clock, moment, WAIT_KIND, "w", "w")
+            clock = moment
+
+
+def _streams(
+    collectives: list[ScheduledOp], instance: OverlapInstance
+) -> dict[str, list[ScheduledOp]]:
+    rows: dict[str, list[ScheduledOp]] = {group: [] for group in instance.groups}
+    for op in collectives:
+        rows[instance.group_of(instance.index_of[op.id])].append(op)
+    return rows
+
+
+def _lanes(collectives: list[ScheduledOp]) -> dict[str, list[ScheduledOp]]:
+    lanes = lanes_of((op.start, op.end, op) for op in collectives)
+    return {str(number): own for number, own in enumerate(lanes)}
+
+
+def _collective(op: ScheduledOp, given: str | None) -> Bar:
+    kind = collective_kind(given or op.id)
+    return replace(_bar(op, kind), letter=letter_of(kind))
+
+
+def _bar(op: ScheduledOp, kind: str) -> Bar:
+    letter = next((char.upper() for char in op.id if char.isalnum()), "?")
+    return Bar(op.start, op.end, kind, letter, op.id)
+
+
+def _shaded(bars: Iterable[Bar]) -> Iterator[Bar]:
+    for number, bar in enumerate(bars):
+        digits = re.search(r"\d.*", bar.label)
+        short = bar.letter + (digits[0] if digits else "")
+        yield replace(bar, short=short, shade=number % 2)
+
+
+def program_shape(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
+    """Yield what a program consists of, what limits it, and how much work it is."""
+    yield from _counts(instance)
+    yield from _limits(instance)
+    yield from _totals(instance)
+
+
+def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
+    count = Counter(node.kind for node in instance.nodes)
+    words = {
+        NodeKind.COMPUTE: KERNEL_KIND,
+        NodeKind.COMM: COLLECTIVE_KIND,
+        NodeKind.WAIT: WAIT_KIND,
+    }
+    kinds = ", ".join(counted(count[kind], word) for kind, word in words.items())
+    yield "nodes", f"{figure(len(instance.nodes))}: {kinds}"
+    comms = [instance.nodes[index] for index in instance.of_kind(NodeKind.COMM)]
+    types = Counter(collective_kind(node.collective or node.name) for node in comms)
+    yield "collectives", ", ".join(f"{n} {kind}" for kind, n in types.most_common()) or "none"
+    groups = Counter(instance.group_of(index) for index in instance.of_kind(NodeKind.COMM))
+    if len(groups) > 1:
+        named = (f"{group} ({counted(n, 'collective')})" for group, n in groups.items())
+        yield "process groups", ", ".join(named)
+
+
+def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
+    frozen = instance.collective_order == "frozen"
+    yield (
+        "collective order",
+        "frozen: as in the program, per group" if frozen else "free: one order per group",
+    )
+    caps = [(group, instance.cap_of(group)) for group in instance.groups]
+    if isinstance(instance.max_in_flight, dict):
+        named = ", ".join(f"{group}: {cap}" for group, cap in caps if cap is not None)
+        yield "max in flight", named
+    else:
+        yield "max in flight", _limited(instance.max_in_flight)
+    cap = instance.max_live_bytes
+    yield "max live bytes", _limited(None if cap is None else float(cap))
+    then = ", then peak of live bytes" if instance.objective != "makespan" else ""
+    yield "objective", f"makespan{then}"
+
+
+def _totals(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
+    unit = instance.time_unit
+    compute = _total(instance, instance.of_kind(NodeKind.COMPUTE))
+    comm = _total(instance, instance.of_kind(NodeKind.COMM))
+    yield "compute", f"{figure(float(compute))} {unit}"
+    yield "communication", f"{figure(float(comm))} {unit}"
+    if len(instance.groups) > 1:
+        for group in instance.groups:
+            own = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
+            yield f"  group {group}", f"{figure(float(_total(instance, own)))} {unit}"
+    yield "comm / compute", f"{comm / compute:.2f}" if compute else ABSENT
+    path = _critical_path(instance)
+    longest = f"{figure(float(path))} {unit}"
+    share = f"  ({percent(float(path / (compute + comm)))} of all work)" if compute + comm else ""
+    yield "critical path", longest + share
+
+
+def _total(instance: OverlapInstance, nodes: list[int]) -> Decimal:
+    return sum((Decimal(instance.nodes[index].duration) for index in nodes), Decimal(0))
+
+
+def _critical_path(instance: OverlapInstance) -> Decimal:
+    frozen = instance.collective_order == "frozen"
+    end: list[Decimal] = []
+    for index, node in enumerate(instance.nodes):
+        before = [end[dep] for dep in instance.deps[index]]
+        if frozen and index in instance.previous_in_group:
+            before.append(end[instance.previous_in_group[index]])
+        end.append(max(before, default=Decimal(0)) + Decimal(node.duration))
+    return max(end, default=Decimal(0))
+
+
+def program_facts(
+    found: ProgramFigures,
+    makespan: float | None,
+    unit: str,
+    instance: OverlapInstance | None = None,
+    least: float | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yield names and values of a program order.
+
+    Parameters
+    ----------
+    found : ProgramFigures
+    makespan : float or None
+        Waits are a share of it.
+    unit : str
+        Unit of times.
+    instance : OverlapInstance, optional
+    least : float, optional
+        Proven lower bound on the peak of live bytes.
+
+    Yields
+    ------
+    (str, str)
+        Name and value of a fact, with its unit.
+    """
+    if found.exposed_wait is not None:
+        yield "exposed", exposed_text(found, makespan, unit)
+    if found.max_in_flight is not None:
+        yield "max in flight", f"{found.max_in_flight}{_flight_cap(instance)}"
+    is_capped = instance is not None and instance.max_live_bytes is not None
+    if found.peak_live_bytes is not None and (found.peak_live_bytes or is_capped):
+        yield "peak live bytes", _peak(found.peak_live_bytes, instance, least)
+    if found.estimate is not None:
+        yield "own estimate", f"{figure(found.estimate)} {unit} (Inductor's figure, not the time)"
+
+
+def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
+    """Return the exposed communication with its unit, and its share of the makespan.
+
+    Parameters
+    ----------
+    found : ProgramFigures
+    makespan : float or None
+        Time of the whole order.
+    unit : str
+
+    Returns
+    -------
+    str
+    """
+    wait = found.exposed_wait
+    share = share_of(wait, makespan)
+    return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")
+
+
+def _limited(cap: float | None) -> str:
+    return "no limit" if cap is None else figure(cap)
+
+
+def _flight_cap(instance: OverlapInstance | None) -> str:
+    groups = () if instance is None else instance.groups
+    caps = {group: instance.cap_of(group) for group in groups} if instance else {}
+    per_group = " per group" if len(groups) > 1 else ""
+    if len(set(caps.values())) > 1:
+        named = (f"{group}: {_limited(cap)}" for group, cap in caps.items())
+        return f"{per_group} ({', '.join(named)})"
+    cap = next(iter(caps.values()), None)
+    return per_group if cap is None else f" of {cap}{per_group}"
+
+
+def _peak(peak: float, instance: OverlapInstance | None, least: float | None) -> str:
+    cap = None if instance is None else instance.max_live_bytes
+    texts = figures(peak, None if cap is None else float(cap), least)
+    text = texts[0] + ("" if cap is None else f" of {texts[1]}")
+    if least is None:
+        return text
+    proof = "proven least" if peak == least else f"at least {texts[2]}"
+    return f"{text} ({proof} at this makespan)"
+
+
+def share_of(wait: float | None, makespan: float | None) -> float | None:
+    """Return the exposed share of the makespan, where there is one.
+
+    Parameters
+    ----------
+    wait, makespan : float or None
+        Exposed and whole time, in the same unit.
+
+    Returns
+    -------
+    float or None
+        From 0 to 1; None if either is unknown or the makespan is 0.
+    """
+    return wait / makespan if wait is not None and makespan else None
+
+
+Points = Sequence[tuple[float, float]] | None  # an amount from each time on, if it is known
+
+
+def report_of_program(shown: ScheduleView) -> ScheduleReport:
+    """Return the report on a program: its streams, what is in flight and what is held.
+
+    Without the instance its file says what is in flight and held. With it, but without a source
+    whose program order runs as the schedule, what is in flight is not known.
+
+    Raises
+    ------
+    InputError
+        A curve holds numbers that cannot be drawn.
+    """
+    instance, source = cast("OverlapInstance | None", shown.instance), shown.source
+    rows = stream_rows(shown.document, instance)
+    waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
+    if instance is not None and shown.schedule is not None:
+        found, *points = _replayed(instance, shown.schedule, source, waited)
+    else:
+        found, *points = _written(source, waited)
+    curves, window = list(_curves(*points)), shown.frame.window
+    least = source.least_peak_bytes if isinstance(source, OverlapResult) else None
+    makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
+    return ScheduleReport(
+        shown.title,
+        Chart(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle"),
+        [makespan, *program_facts(found, shown.end, shown.unit, instance, least)],
+        busy_table(rows, shown.end, head="stream"),
+    )
+
+
+def _replayed(
+    instance: OverlapInstance, schedule: Schedule, source: object, waited: float
+) -> tuple[ProgramFigures, Points, Points]:
+    order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
+    program = program_of(instance, schedule, order)
+    if program is not None:
+        curves = program.curves()
+        found = ProgramFigures.model_validate(program.figures())
+        return found, curves["in_flight_curve"], curves["live_bytes_curve"]
+    count, time = len(instance.nodes), schedule.problem.scale.time
+    live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
+    points = zip(map(time, live.times), map(float, live.amounts), strict=True)
+    found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
+    return found, None, list(points)
+
+
+def _written(source: object, waited: float) -> tuple[ProgramFigures, Points, Points]:
+    if isinstance(source, OverlapResult):
+        return source, source.in_flight_curve, source.live_bytes_curve
+    if isinstance(source, OverlapEntry):
+        return source, None, None
+    return ProgramFigures(exposed_wait=waited), None, None
+
+
+def _curves(in_flight: Points, live: Points) -> Iterator[AmountCurve]:
+    for name, points in {"in flight": in_flight or (), "live bytes": live or ()}.items():
+        for number, point in enumerate(points):
+            if not all(map(math.isfinite, point)):
+                field = f"{name.replace(' ', '_')}_curve[{number}]"
+                raise InputError("expected finite numbers", field=field)
+        if (curve := AmountCurve(name, points)).most:
+            yield curve
+
+
+def program_of(
+    instance: OverlapInstance, schedule: Schedule, order: object
+) -> ProgramReport | None:
+    """Return the program of an order, if its kernels and collectives start as the schedule says.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+    schedule : Schedule
+    order : object
+        Names of nodes in program order, if they are that.
+
+    Returns
+    -------
+    ProgramReport or None
+    """
+    index = instance.index_of
+    if not isinstance(order, list) or not all(
+        isinstance(name, str) and name in index for name in order
+    ):
+        return None
+    places = [index[name] for name in order]
+    if not is_valid_order(instance, places):
+        return None
+    report = ProgramReport(instance, schedule.problem, places)
+    running = instance.of_kind(NodeKind.COMPUTE) + instance.of_kind(NodeKind.COMM)
+    same = (report.schedule.start[running] == schedule.start[running]).all()
+    return report if same else None

@@ -1,0 +1,115 @@
+"""The whole page: one file that needs no network."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.printable import printable
+from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.views.html import html, text
+from ppsolve.solver.views.page.schedules import PageSchedule, ratio_of_units
+from ppsolve.solver.views.page.tables import (
+    IDLE_NOTE,
+    asset,
+    embedded,
+    idle_table,
+    memory_table,
+    overview,
+)
+from ppsolve.solver.views.plan import plan_report
+from ppsolve.solver.views.reports import report
+
+# Parts of the script, in the order in which they build on each other.
+SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")
+
+
+def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
+    """Return the page of schedules and plans: an HTML document that loads nothing.
+
+    Parameters
+    ----------
+    shown : sequence of PageSchedule
+        Drawn one below the other on one time axis.
+    plans : sequence of Plan
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    InputError
+        Time units that no factor leads from one to the other.
+    """
+    _refuse_other_units(shown)
+    names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
+    script = _script()
+    chart = _chart(shown) if shown else ""
+    planned = (_section(plan.request, plan_report(plan, verbose=True)) for plan in plans)
+    return asset("page.html").format(
+        title=text(", ".join(names)),
+        policy=_policy(script),
+        style=asset("page.css"),
+        chart=chart,
+        tables="".join([*planned, *_sections(shown)]),
+        script=f"<script>{script}</script>" if shown else "",
+    )
+
+
+def _refuse_other_units(shown: Sequence[PageSchedule]) -> None:
+    units = dict.fromkeys(each.schedule.problem.scale.unit for each in shown)
+    first = next(iter(units), "")
+    for unit in units:
+        if unit != first and ratio_of_units(unit, first) == 1.0:
+            raise InputError(
+                f'expected times in "{first}" as in the first result, got "{unit}"',
+                source=next(
+                    s.instance.name for s in shown if s.schedule.problem.scale.unit == unit
+                ),
+                field="time_unit",
+            )
+
+
+def _script() -> str:
+    parts = "\n".join(asset(name) for name in SCRIPTS)
+    return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
+
+
+def _policy(script: str) -> str:
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _chart(shown: Sequence[PageSchedule]) -> str:
+    unit = shown[0].schedule.problem.scale.unit
+    data = {
+        "unit": printable(unit),
+        "titles": [printable(each.title) for each in shown],
+        "shown": [each.columns(unit) for each in shown],
+    }
+    return asset("chart.html").replace("{data}", embedded(data))
+
+
+def _sections(shown: Sequence[PageSchedule]) -> list[str]:
+    parts = [f"<section>{html(overview(shown))}</section>"] if len(shown) > 1 else []
+    for each in shown:
+        body: list[RenderableType] = []
+        if each.entry is None:
+            body.append(report(each.result, verbose=True, instance=each.instance))
+        body += [idle_table(each), Text(IDLE_NOTE)] if each.idle else []
+        body += [memory_table(each)] if each.schedule.problem.pools else []
+        parts.append(_section(each.title, *body))
+    return parts
+
+
+def _section(title: str, *parts: RenderableType) -> str:
+    return f"<section><h2>{text(title)}</h2>{html(Group(*parts))}</section>\n"

@@ -1,0 +1,182 @@
+"""The schedules that a page shows, read from results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from ppsolve.models.core.metrics import Metrics, measure
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
+from ppsolve.models.documents.base import did_you_mean, explain
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import kind_of, schedule_in, schedule_of
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.views.drawings import bound_of, drawing_of
+from ppsolve.solver.views.page.columns import Columns, columns_of
+from ppsolve.solver.views.page.idle import Idle, OpCauses, causes_of, idle_of
+
+
+@dataclass(frozen=True)
+class PageSchedule:
+    """One schedule of a page."""
+
+    by: str  # what made it, e.g. `cp-sat` or `zb-h1`
+    instance: Instance  # what it schedules
+    result: Result  # the result that it is from
+    schedule: Schedule  # starts in ticks
+    entry: HeuristicEntry | None = None  # the heuristic that made it; None for the best schedule
+
+    @property
+    def title(self) -> str:
+        """What the page calls it."""
+        return f"{self.instance.name}, {self.by}"
+
+    @cached_property
+    def causes(self) -> OpCauses:
+        """What its ops waited for."""
+        return causes_of(self.schedule)
+
+    @cached_property
+    def idle(self) -> list[Idle]:
+        """Idle time of every compute stream."""
+        return idle_of(self.schedule, self.causes)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Its figures, in ticks."""
+        return measure(self.schedule)
+
+    @property
+    def length(self) -> float:
+        """Its makespan, in the instance's unit."""
+        return float(self.schedule.makespan * self.schedule.problem.scale.tick)
+
+    @property
+    def gap(self) -> float | None:
+        """Its distance to the bound as a share of the makespan."""
+        known = self.bound is not None and self.length
+        return (self.length - (self.bound or 0.0)) / self.length if known else None
+
+    @property
+    def bound(self) -> float | None:
+        """The proven bound where it is one of the makespan, in the instance's unit."""
+        return bound_of(self.result, Objective.MAKESPAN)
+
+    def columns(self, unit: str) -> Columns:
+        """Return all that the page's script needs to draw it, times in ticks of `unit`."""
+        scale = self.schedule.problem.scale
+        factor = ratio_of_units(scale.unit, unit)
+        drawing = drawing_of(self.instance.kind)
+        kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
+        curves = drawing.curves(self.entry or self.result, self.schedule)
+        return {
+            "tick": float(scale.tick) * factor,
+            "bound": _scaled(self.bound, factor),
+            "spanBound": _scaled(bound_of(self.result, Objective.DEVICE_SPAN), factor),
+            "period": _scaled(drawing.period(self.instance), factor),
+            **columns_of(self.schedule, self.causes, curves, kinds),
+        }
+
+
+def _scaled(time: float | None, factor: float) -> float | None:
+    return None if time is None else float(time) * factor
+
+
+def ratio_of_units(unit: str, wanted: str) -> float:
+    """Return the factor from one time unit to another; 1 where it is the same or unknown.
+
+    Parameters
+    ----------
+    unit, wanted : str
+
+    Returns
+    -------
+    float
+    """
+    known = UNITS_PER_SECOND
+    if unit == wanted or unit not in known or wanted not in known:
+        return 1.0
+    return known[wanted] / known[unit]
+
+
+def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[PageSchedule]:
+    """Read the best schedule of a result, and those of some of its heuristics.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result that carries its instance.
+    source : str
+    heuristics : sequence of str
+        Names of entries of the result to be shown too.
+
+    Returns
+    -------
+    list of PageSchedule
+
+    Raises
+    ------
+    InputError
+        There is no instance, no whole schedule, or no schedule of a heuristic that is named.
+    """
+    instance, schedule = schedule_in(data, source)
+    result = _result_in(data, instance, source)
+    _refuse_broken(schedule, "the schedule", source, "schedule")
+    best = PageSchedule(result.best_by or "best", instance, result, schedule)
+    return [best, *(_heuristic(best, name, source) for name in heuristics)]
+
+
+def _result_in(data: Any, instance: Instance, source: str) -> Result:
+    model = kind_of(instance).documents(data.get("value_unit"))[0]
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+
+
+def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
+    entries = {entry.name: entry for entry in best.result.heuristics}
+    if name not in entries:
+        hint = did_you_mean(name[:40], entries)
+        message = f'the result has no heuristic "{name[:40]}"{hint}'
+        raise InputError(message, source=source, field="--heuristic")
+    entry = entries[name]
+    schedule = None
+    if entry.orders is not None:
+        schedule = schedule_of(entry, best.instance, kind_of(best.instance).lower(best.instance))
+    schedule = schedule or _rerun(best.instance, name)
+    if schedule is None:
+        message = f"{name} has no schedule: {entry.reason or entry.status.value}"
+        raise InputError(message, source=source, field="--heuristic")
+    _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
+    return PageSchedule(name, best.instance, best.result, schedule, entry)
+
+
+def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
+    """Refuse schedules of which nothing can be traced; too much memory can still be shown."""
+    broken = [v for v in check_schedule(schedule.problem, schedule) if v.rule != "memory"]
+    if broken:
+        message = f"{what} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
+        raise InputError(message, source=source, field=field)
+
+
+def _rerun(instance: Instance, name: str) -> Schedule | None:
+    """Run a heuristic whose orders the result does not hold."""
+    kind = kind_of(instance)
+    heuristic = next((each for each in kind.heuristics_of(instance) if each.name == name), None)
+    if heuristic is None:
+        return None
+    entry = kind.simulate(heuristic, instance)
+    if entry.schedule is None:
+        return None
+    document = entry.model_dump(mode="json")
+    problem = kind.lower(instance, document=document)
+    return kind.read(instance, problem, document)[0]

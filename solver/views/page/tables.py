@@ -1,0 +1,112 @@
+"""The tables of a page, which need no script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from operator import attrgetter
+from typing import Any
+
+from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.views.page.idle import Idle
+from ppsolve.solver.views.page.schedules import PageSchedule
+from ppsolve.solver.views.tables import Field, FittingTable, table_of
+
+
+def asset(name: str) -> str:
+    """Return the text of a file that pages are made of."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def embedded(data: Any) -> str:
+    """Return data as JSON that no element around it can mistake for markup.
+
+    A script element ends at the first ``</``, whatever the JSON says; U+2028 and U+2029 end lines
+    of older scripts.
+    """
+    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def overview(shown: Sequence[PageSchedule]) -> FittingTable:
+    """Return the table of all schedules of a page, each against the first."""
+    unit = shown[0].result.time_unit
+    fields: tuple[Field[PageSchedule], ...] = (
+        Field("schedule", lambda each: each.title),
+        Field(f"makespan ({unit})", lambda each: each.length, 0, lambda n: figure(float(n))),
+        Field("to the first", lambda each: _over(each, shown[0]), 0, percent),
+        Field("to its bound", lambda each: each.gap, 0, percent),
+        Field("bubble ratio", lambda each: (each.entry or each.result).bubble_ratio, 0, ratio),
+    )
+    return table_of(shown, *fields, caption="Schedules on this page")
+
+
+def _over(each: PageSchedule, first: PageSchedule) -> float | None:
+    is_alike = each.schedule.problem.scale.unit == first.schedule.problem.scale.unit
+    return each.length / first.length - 1 if is_alike and first.length else None
+
+
+def idle_table(shown: PageSchedule) -> FittingTable:
+    """Return where the idle time of each compute stream goes."""
+    time = shown.schedule.problem.scale.time
+    parts = [
+        Field(head, attrgetter(name), 0, lambda ticks: figure(time(ticks)))
+        for name, head in _IDLE_PARTS.items()
+        if name not in _RARE or any(getattr(idle, name) for idle in shown.idle)
+    ]
+    return table_of(
+        shown.idle,
+        Field("stream", lambda idle: idle.name),
+        *parts,
+        Field("longest of these", lambda idle: _whom(idle, time)),
+        caption=f"Idle time in {shown.schedule.problem.scale.unit}",
+    )
+
+
+IDLE_NOTE = (
+    "The parts of the idle time add up to it: before the first op (fill), after the last one "
+    "(drain), and, between ops, what the next op waited for last; it is held back where it could "
+    "have run or has a given start. “Less work” is the work that "
+    "the busiest stream has more: so much of the idle time no order can fill."
+)
+_IDLE_PARTS = {
+    "busy": "busy",
+    "total": "idle",
+    "fill": "fill",
+    "drain": "drain",
+    "transfers": "data on its way",
+    "memory": "for memory",
+    "chosen": "held back",
+    "short": "less work",
+    "waited": "for other streams",
+}
+_RARE = ("transfers", "memory", "chosen")  # columns that are left out where all are 0
+
+
+def _whom(idle: Idle, time: Callable[[int], float]) -> str:
+    longest = sorted(idle.waits.items(), key=lambda pair: -pair[1])
+    names = [f"{stream}: {figure(time(ticks))}" for stream, ticks in longest if ticks]
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return ", ".join([*names[:3], *more]) or ABSENT
+
+
+def memory_table(shown: PageSchedule) -> FittingTable:
+    """Return the peaks of memory against their caps."""
+    pools = shown.schedule.problem.pools
+    rows: list[tuple[str, list[str], float]] = [
+        (
+            pool.name,
+            figures(float(peak), float(pool.capacity)),
+            float(peak / (pool.capacity or 1)),
+        )
+        for pool, peak in zip(pools, shown.metrics.peak_memory, strict=True)
+    ]
+    return table_of(
+        rows,
+        Field("pool", lambda row: row[0]),
+        Field("peak", lambda row: row[1][0], 0, str),
+        Field("capacity", lambda row: row[1][1], 0, str),
+        Field("share", lambda row: row[2], 0, percent),
+        caption="Memory",
+    )

@@ -1,0 +1,308 @@
+"""Tables over many results: every instance, then every heuristic over all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    Status,
+    StepEntry,
+)
+from ppsolve.models.documents.printable import printable
+from ppsolve.models.instances import Instance
+from ppsolve.solver.views.drawings import drawing_of
+from ppsolve.solver.views.figures import ABSENT, at_most, figure, figures, percent, seconds
+from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn
+from ppsolve.solver.views.wording import (
+    ENTRY_STYLE,
+    STATUS_STYLE,
+    rounding_note,
+    separated,
+    spaced,
+    unit_of,
+    with_unit,
+)
+
+_RANK = list(ENTRY_STYLE)
+
+
+def summary_line(result: Result) -> Text:
+    """Return the outcome in one line, for `--quiet`."""
+    line = _headed(result.instance, result.status, STATUS_STYLE[result.status])
+    value, bound = figures(result.value, result.bound)
+    if result.value is not None:
+        line.append(f" {with_unit(value, unit_of(result))}")
+    if result.bound is not None:
+        line.append(f", bound {bound}, gap {percent(result.gap)}")
+    line.append(drawing_of(result.kind).summary(result))
+    if result.tick_error:
+        unit = result.time_unit
+        line.append(f", on ticks (given times: at most {at_most(result.tick_error)} {unit} lower)")
+    if result.reason:
+        line.append(f" ({separated(result.reason, result.time_unit)})")
+    line.append(f", {seconds(result.wall_seconds)}")
+    return line
+
+
+def report(result: Result, *, verbose: bool = False, instance: Instance | None = None) -> Group:
+    """Return a result: the best schedule, the bound, and every heuristic beside them.
+
+    Parameters
+    ----------
+    result : Result
+    verbose : bool
+    instance : Instance, optional
+        Gives caps that the result does not repeat.
+
+    Returns
+    -------
+    RenderableType
+    """
+    drawing = drawing_of(result.kind)
+    title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
+    _append_count(title, result.value, unit_of(result), result.time_unit)
+    known = [*drawing.facts(result, instance), *bottleneck(result)]
+    rows = [*known, *ending(result, verbose=verbose)]
+    parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
+    if result.heuristics:
+        entries = ranked(result.heuristics)
+        parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
+    return Group(*parts, *drawing.notes(result, verbose=verbose))
+
+
+def bottleneck(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what keeps the schedule from being shorter, in one sentence."""
+    found = result.bottleneck
+    if found is None:
+        return
+    value, less = figures(found.value, found.without_memory)
+    proof = f"{found.rule}: {value} {result.time_unit}"
+    if found.raised_by is not None:
+        proof += f", more by {found.raised_by}"
+    if found.without_memory is not None:
+        proof += f"; {less} {result.time_unit} with any memory"
+    yield "bottleneck", f"{found.why} ({proof}); it falls with {found.lowered_by}"
+
+
+def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Yield why and when a run ended.
+
+    Parameters
+    ----------
+    result : Result
+    verbose : bool
+        Also yield every bound and step, the seed and the versions.
+
+    Yields
+    ------
+    (str, str)
+    """
+    if result.reason:
+        yield "reason", separated(result.reason, result.time_unit)
+    note = rounding_note(result.tick_error, result.time_unit)
+    if note:
+        yield "rounding", note
+    why = spaced(result.stop_reason)
+    yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
+    if verbose:
+        for bound in result.bounds:
+            yield f"bound {bound.name}", with_unit(figure(bound.value), unit_of(result))
+        for step in result.steps:
+            yield f"step {step.name}", _gained(step, unit_of(result))
+        yield "seed", f"{result.seed}, workers {result.workers or 'all'}"
+        yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)
+
+
+def _gained(step: StepEntry, unit: str) -> str:
+    pairs = (("value", step.value), ("bound", step.bound))
+    known = ", ".join(f"{name} {with_unit(figure(at), unit)}" for name, at in pairs if at)
+    return f"{seconds(step.seconds)}, then {known or 'nothing is known'}"
+
+
+def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:
+    """Return entries in the order of reports: valid ones first, the best of them first."""
+    return sorted(entries, key=lambda e: (_RANK.index(e.status), e.value or 0.0))
+
+
+def entry_line(entry: HeuristicEntry, unit: str) -> Text:
+    """Return the outcome of a heuristic in one line, for `--quiet`.
+
+    Parameters
+    ----------
+    entry : HeuristicEntry
+    unit : str
+
+    Returns
+    -------
+    Text
+    """
+    line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
+    if entry.value is not None:
+        line.append(f" {with_unit(figure(entry.value), entry.value_unit or unit)}")
+    if entry.pattern:
+        line.append(f" under {entry.pattern}")
+    if entry.reason:
+        line.append(f" ({separated(drawing_of(entry.kind).reason(entry), unit)})")
+    return line
+
+
+def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
+    """Return the outcome of one heuristic on an instance.
+
+    Parameters
+    ----------
+    instance : Instance
+    entry : HeuristicEntry
+
+    Returns
+    -------
+    RenderableType
+    """
+    drawing, unit = drawing_of(instance.kind), instance.time_unit
+    style = ENTRY_STYLE[entry.status] or "bold green"
+    title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
+    _append_count(title, entry.value, entry.value_unit or unit, unit)
+    note = rounding_note(entry.tick_error, unit)
+    rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
+    return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
+
+
+def _headed(name: str, status: str, style: str) -> Text:
+    return Text.assemble(f"{printable(name)}: ", (status, style), overflow="fold")
+
+
+def _append_count(title: Text, value: float | None, unit: str, time_unit: str) -> None:
+    """Append a value that is no time, such as a number of iterations."""
+    if value is not None and unit != time_unit:
+        title.append(f", {with_unit(figure(value), unit)}")
+
+
+def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    for part in parts:
+        yield from (Text(), part)
+
+
+Pair = tuple[Result, HeuristicEntry]  # a heuristic's entry, and the result that it is in
+
+
+def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
+    """Return the table of instances, the table of heuristics and a line of totals.
+
+    Parameters
+    ----------
+    results : sequence of Result
+    fold_names : bool
+
+    Returns
+    -------
+    RenderableType
+    """
+    proven = sum(result.status is Status.OPTIMAL for result in results)
+    total = sum(result.wall_seconds for result in results)
+    closed = sum(_is_closed_by_heuristic(result) for result in results)
+    summary = (
+        f"{len(results)} instances: {proven} proven optimal, {closed} of them reached by a "
+        f"heuristic; {seconds(total)}"
+    )
+    parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
+    for kind in dict.fromkeys(result.kind for result in results):
+        own = [result for result in results if result.kind == kind]
+        tables = list(drawing_of(kind).comparison(own, fold_names=fold_names))
+        parts += [*tables, Text()] if tables else []
+    return Group(*parts, Text(summary))
+
+
+def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
+    names_units = len({result.time_unit for result in results if not _counts(result)}) > 1
+    best, bounds = [], []
+    for result in results:
+        value, bound = figures(result.value, result.bound)
+        is_named = result.value is not None and (names_units or _counts(result))
+        best.append(with_unit(value, unit_of(result)) if is_named else value)
+        bounds.append(bound)
+    fields: tuple[Field[Result], ...] = (
+        Field("best heuristic", lambda r: getattr(best_entry(r), "name", ABSENT), 2),
+        Field("over\nbest", lambda r: getattr(best_entry(r), "gap", None), 3, percent),
+        Field("time", lambda r: r.wall_seconds, 4, seconds),
+    )
+    return FittingTable(
+        TableColumn("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
+        TableColumn("status", [r.status.value for r in results], is_text=True, expendable=1),
+        TableColumn("best", best),
+        TableColumn("bound", bounds, expendable=5),
+        TableColumn("gap", [percent(r.gap) for r in results]),
+        *(field.column(results) for field in fields),
+    )
+
+
+def _counts(result: Result) -> bool:
+    """Whether the value of a result is no time."""
+    return unit_of(result) != result.time_unit
+
+
+def best_entry(result: Result) -> HeuristicEntry | None:
+    """Return the feasible heuristic entry with the smallest value, the first one of equals."""
+    feasible = (e for e in result.heuristics if e.status is HeuristicStatus.FEASIBLE)
+    valued = (entry for entry in feasible if entry.value is not None)
+    return min(valued, key=lambda entry: entry.value or 0, default=None)
+
+
+def _is_closed_by_heuristic(result: Result) -> bool:
+    entry = best_entry(result)
+    return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
+
+
+OTHERS = (
+    ("infeasible", HeuristicStatus.INFEASIBLE, 2),
+    ("failed", HeuristicStatus.FAILED, 1),
+    ("n.a.", HeuristicStatus.NOT_APPLICABLE, 4),
+)
+
+
+def _of_tried(pairs: Sequence[Pair]) -> str:
+    """Return on how many of the instances on which it was run a heuristic has a schedule."""
+    counts = Counter(entry.status for _, entry in pairs)
+    tried = len(pairs) - counts[HeuristicStatus.NOT_APPLICABLE]
+    return f"{counts[HeuristicStatus.FEASIBLE]} of {tried}"
+
+
+def _heuristics(results: Sequence[Result]) -> RenderableType:
+    found: dict[str, list[Pair]] = {}
+    for result in results:
+        for entry in result.heuristics:
+            found.setdefault(entry.name, []).append((result, entry))
+    shown = {
+        name: pairs
+        for name, pairs in found.items()
+        if any(e.status is not HeuristicStatus.NOT_APPLICABLE for _, e in pairs)
+    }
+    feasible = [
+        [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
+        for pairs in shown.values()
+    ]
+    gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
+    return FittingTable(
+        TableColumn("heuristic", list(shown), is_text=True),
+        TableColumn("feasible", [_of_tried(pairs) for pairs in shown.values()], expendable=1),
+        *(
+            TableColumn(
+                head,
+                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
+                expendable=place,
+            )
+            for head, status, place in OTHERS
+        ),
+        TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
+        TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
+        TableColumn(
+            "worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1
+        ),
+    )

@@ -1,0 +1,204 @@
+"""A schedule on the terminal: its chart, its figures, its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KIND
+from ppsolve.solver.views.chart import SYNC_KINDS, Chart, Row, chart_rows
+from ppsolve.solver.views.colours import COLLECTIVES
+from ppsolve.solver.views.figures import figure, figures, ratio
+from ppsolve.solver.views.tables import FactList, Field, indented, table_of
+from ppsolve.solver.views.wording import bubble_name
+
+Window = tuple[float, float | None]
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """What of a schedule is drawn."""
+
+    links: bool = False  # also draw links and comm streams
+    window: Window = (0, None)  # part of the time axis, in the schedule's unit; `None` is its end
+    iterations: tuple[int, int] | None = None  # first and last iteration, of schedules that repeat
+
+    def refuse_iterations(self) -> None:
+        """Refuse iterations where nothing repeats.
+
+        Raises
+        ------
+        InputError
+            Iterations are asked for.
+        """
+        if self.iterations is not None:
+            raise InputError(
+                "expected the schedule of a K-FAC refresh around a pinned pipeline",
+                field="--iteration",
+            )
+
+
+@dataclass(frozen=True)
+class ScheduleView:
+    """A schedule that is drawn, and what is known of it."""
+
+    title: str  # first line
+    document: ScheduleDocument  # its ops with their times
+    source: Result | HeuristicEntry | None  # what it is from
+    frame: ViewOptions  # what of it is drawn
+    instance: Instance | None = None  # what it schedules
+    # The schedule of the instance's problem; with the instance only.
+    schedule: Schedule | None = None
+
+    @property
+    def problem(self) -> Problem | None:
+        """The instance's problem, which names the resources."""
+        return self.schedule.problem if self.schedule else None
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times."""
+        return self.document.time_unit
+
+    @property
+    def end(self) -> float:
+        """End of the last op."""
+        return float(max((op.end for op in self.document.ops), default=0))
+
+
+@dataclass(frozen=True)
+class ScheduleReport:
+    """A schedule as it is shown: its chart, and on terminals its figures and a table."""
+
+    title: str
+    chart: Chart
+    facts: Sequence[tuple[str, str]]
+    table: RenderableType
+    notes: Sequence[str] = ()  # what `--links` would also draw
+
+    def __rich__(self) -> RenderableType:
+        """Return all of it, one below the other."""
+        notes = (Text(f" {note}", "dim", overflow="fold") for note in self.notes)
+        title = Text(self.title, "bold", overflow="fold")
+        return Group(title, self.chart, *notes, Text(), FactList(self.facts), Text(), self.table)
+
+
+HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
+
+
+def report_of_schedule(shown: ScheduleView) -> ScheduleReport:
+    """Return the report on a schedule of any kind."""
+    rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
+    devices = [row for row in rows if row.is_device]
+    notes = () if shown.frame.links else _hidden({op.kind for op in shown.document.ops})
+    ratios, peaks = _known(shown)
+    times = {"makespan": shown.end, "device span": max(map(_span, devices), default=0)}
+    found = {name: f"{figure(time)} {shown.unit}" for name, time in times.items()}
+    return ScheduleReport(
+        shown.title,
+        Chart(rows, shown.end, shown.unit, shown.frame.window),
+        list((found | ratios).items()),
+        busy_table(devices, shown.end, peaks),
+        list(notes),
+    )
+
+
+def _hidden(kinds: set[str | None]) -> Iterator[str]:
+    collectives = kinds & COLLECTIVES.keys()
+    if collectives == {ALLREDUCE_KIND}:
+        yield "all-reduce is not drawn; --links draws it"
+    elif collectives:
+        yield "collectives are not drawn; --links draws them"
+    if kinds & set(SYNC_KINDS):
+        yield HIDDEN_SYNCS
+
+
+def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
+    source = shown.source
+    if shown.schedule is not None:
+        metrics, pools = measure(shown.schedule), shown.schedule.problem.pools
+        ratios: dict[str, float | None] = {
+            "bubble ratio": metrics.bubble_ratio,
+            "bubble ratio of device span": metrics.span_bubble_ratio,
+            "bubble over compute": metrics.bubble_over_compute,
+        }
+        peaks = {
+            pool.name: peak_text(float(peak), float(pool.capacity))
+            for pool, peak in zip(pools, metrics.peak_memory, strict=True)
+        }
+    else:
+        ratios = {} if source is None else {bubble_name(source): source.bubble_ratio}
+        used = (source.peak_memory if source else None) or {}
+        peaks = {name: peak_text(amount) for name, amount in used.items()}
+    return {name: ratio(value) for name, value in ratios.items() if value is not None}, peaks
+
+
+def peak_text(used: float, capacity: float | None = None) -> str:
+    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8``.
+
+    Parameters
+    ----------
+    used : float
+        In the unit of the pool.
+    capacity : float, optional
+
+    Returns
+    -------
+    str
+    """
+    return " of ".join(figures(used, *([] if capacity is None else [capacity])))
+
+
+def busy_table(
+    rows: Sequence[Row],
+    makespan: float,
+    peaks: Mapping[str, str] | None = None,
+    head: str = "device",
+) -> RenderableType:
+    """Return the table of busy and idle times of the rows of a chart.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    makespan : float
+        Idle time is the rest of it.
+    peaks : mapping of str to str, optional
+        Peak memory by the names of rows, where known.
+    head : str
+
+    Returns
+    -------
+    RenderableType
+        The table, indented; times in the unit of the rows.
+    """
+    fields: tuple[Field[Row], ...] = (
+        Field(head, lambda row: row.name),
+        Field("busy", lambda row: row.busy, 0, figure),
+        Field("idle", lambda row: makespan - row.busy, 0, figure),
+        Field("busy %", lambda row: row.busy / makespan if makespan else None, 3, "{:.1%}".format),
+        Field("first start", _first, 1, figure),
+        Field("last end", _last, 2, figure),
+        Field("peak memory", lambda row: (peaks or {}).get(row.name), 0, str),
+    )
+    return indented(table_of(rows, *(fields if peaks else fields[:-1])))
+
+
+def _first(row: Row) -> float | None:
+    return min((bar.start for bar in row.bars), default=None)
+
+
+def _last(row: Row) -> float | None:
+    return max((bar.end for bar in row.bars), default=None)
+
+
+def _span(row: Row) -> float:
+    return (_last(row) or 0) - (_first(row) or 0)

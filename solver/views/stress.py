@@ -1,0 +1,56 @@
+"""The spread of makespans on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.studies.stress import StressEntry, StressReport
+from ppsolve.solver.views.figures import BAR, figure, percent, scaled
+from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
+
+
+def stress_report(found: StressReport) -> RenderableType:
+    """Return a sentence, and a table of all schedules, soonest 95th percentile first."""
+    best, *others = found.entries
+    ordered = [best, *sorted(others, key=lambda entry: (entry.p95, entry.mean))]
+    low, high = min(e.p5 for e in ordered), max(e.p99 for e in ordered)
+    unit = found.time_unit
+    name = TableColumn(f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True)
+    fields: tuple[Field[StressEntry], ...] = (
+        Field("planned", lambda e: e.planned, 0, figure),
+        Field("mean", lambda e: e.mean, 0, figure),
+        Field("p5", lambda e: e.p5, 3, figure),
+        Field("p95", lambda e: e.p95, 0, figure),
+        Field("p99", lambda e: e.p99, 2, figure),
+        Field("worst", lambda e: e.worst, 4, figure),
+        Field("best is\nnot later", lambda e: e.stays_ahead, 0, percent),
+        Field("p5 ━ mean ● p99", lambda e: _bar(e, low, high), 1),
+    )
+    columns = (field.column(ordered) for field in fields)
+    table = FittingTable(name, *columns, styles=["bold", *[""] * len(others)])
+    return Group(_sentence(found), Text(), indented(table))
+
+
+def _sentence(found: StressReport) -> Text:
+    best = found.entries[0]
+    spread = ", ".join(
+        f"{percent(value)}" + ("" if kind == "*" else f" of {kind}")
+        for kind, value in found.jitter.items()
+    )
+    slow = "".join(f", device {device} x {factor:g}" for device, factor in found.slow.items())
+    later = best.mean / best.planned - 1 if best.planned else 0.0
+    way = "longer" if later >= 0 else "less"
+    return Text(
+        f"{found.instance}: {found.runs:,} runs, jitter {spread}{slow}. {best.name} takes "
+        f"{percent(abs(later))} {way} than planned on average; 95 % of its runs end by "
+        f"{figure(best.p95)} {found.time_unit}.",
+        "bold",
+    )
+
+
+def _bar(entry: StressEntry, low: float, high: float) -> str:
+    first, mean, last = (scaled(v, low, high, 24) for v in (entry.p5, entry.mean, entry.p99))
+    cells = [*" " * first, *BAR * (last - first + 1), *" " * 24]
+    cells[mean] = "●"
+    return "".join(cells).rstrip()

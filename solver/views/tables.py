@@ -1,0 +1,194 @@
+"""Tables on the terminal, and lists of names and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ppsolve.models.documents.printable import LONGEST_PART, printable, printable_lines
+from ppsolve.solver.views.figures import ABSENT, shorten
+from ppsolve.solver.views.terminal import WIDER, TerminalConsole
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table."""
+
+    header: str  # its name, of one or more lines
+    cells: Sequence[str] | None = None  # None: the column is left out
+    is_text: bool = False  # left-aligned; numbers are right-aligned
+    wraps: bool = False  # long cells are continued on the next line instead of widening the table
+    # Long cells are cut to what the other columns leave; for one column of a table.
+    is_cut: bool = False
+    # Columns with the largest number are left out first where space is short; 0 stays.
+    expendable: int = 0
+    order: Sequence[float | None] | None = None  # figures by which readers may sort the rows
+
+    @property
+    def title(self) -> str:
+        """Its name on one line."""
+        return self.header.replace("-\n", "-").replace("\n", " ")
+
+
+class FittingTable:
+    """A table that leaves out its most expendable columns where the terminal is narrow.
+
+    A line below says which, and from which width on all are shown. Pages and Markdown show all.
+    """
+
+    def __init__(
+        self, *columns: TableColumn, styles: Sequence[str] = (), caption: str = ""
+    ) -> None:
+        kept = [(c, list(map(printable, c.cells))) for c in columns if c.cells is not None]
+        self.columns = [
+            replace(c, header=printable_lines(c.header, LONGEST_PART), cells=cells)
+            for c, cells in kept
+        ]
+        self.rows = list(zip(*(cells for _, cells in kept), strict=True))
+        self.styles = styles or [""] * len(self.rows)
+        self.caption = caption  # on pages
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table with the columns that fit."""
+        shown = self._shown(options.max_width)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        for number in shown:
+            column = self.columns[number]
+            table.add_column(
+                column.header,
+                justify="left" if column.is_text else "right",
+                no_wrap=not column.wraps,
+                overflow="fold" if column.wraps else "ellipsis",
+            )
+        spare = options.max_width - self._width(shown)
+        for cells, style in zip(self.rows, self.styles, strict=True):
+            table.add_row(*(self._cut(cells[n], n, spare) for n in shown), style=style)
+        yield table
+        hidden = [n for n in range(len(self.columns)) if n not in shown]
+        if hidden:
+            room = console.width - options.max_width + self._width(range(len(self.columns)))
+            wider = console.wider if isinstance(console, TerminalConsole) else WIDER
+            shows_all = wider.format(room)
+            yield Text(self._left_out(hidden, shows_all), "dim", overflow="fold")
+
+    def _shown(self, room: int) -> list[int]:
+        shown = list(range(len(self.columns)))
+        while self._width(shown) > room:
+            last = max(shown, key=lambda number: self.columns[number].expendable)
+            if not self.columns[last].expendable:
+                break
+            shown.remove(last)
+        return shown
+
+    def _left_out(self, hidden: Sequence[int], shows_all: str) -> str:
+        names = ", ".join(self.columns[number].title or "bars" for number in hidden)
+        return f"left out: {names} ({shows_all} shows all)"
+
+    def _cut(self, cell: str, number: int, spare: int) -> str:
+        if not self.columns[number].is_cut:
+            return cell
+        return shorten(cell, self._wanted(number) + spare)
+
+    def _width(self, shown: Iterable[int]) -> int:
+        return sum(self._wanted(number) + 3 for number in shown) - 3
+
+    def _wanted(self, number: int) -> int:
+        lengths = [len(cells[number]) for cells in self.rows]
+        widest = max([*map(len, self.columns[number].header.split("\n")), *lengths])
+        column = self.columns[number]
+        if column.is_cut:
+            return min(widest, 36)  # before other columns are left out
+        return min(widest, 24) if column.wraps else widest
+
+
+class FactList:
+    """Names and values, one below the other."""
+
+    def __init__(self, rows: Iterable[tuple[str, str]]) -> None:
+        self.rows = [(printable(name), printable(value)) for name, value in rows]
+
+    def __rich__(self) -> RenderableType:
+        """Return a borderless list."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for row in self.rows:
+            grid.add_row(*row)
+        return indented(grid)
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Field(Generic[Row]):
+    """A column of a table of rows: its heading, what it shows of a row, how figures are written."""
+
+    header: str
+    get: Callable[[Row], Any]
+    expendable: int = 0
+    show: Callable[[Any], str] | None = None  # of figures; columns of texts have none
+    wraps: bool = False
+
+    def column(self, rows: Sequence[Row]) -> TableColumn:
+        """Return the column with the cells of rows."""
+        values = [self.get(row) for row in rows]
+        cells, show = values, self.show
+        if show is not None:
+            cells = [ABSENT if value is None else show(value) for value in values]
+        return TableColumn(
+            self.header,
+            cells,
+            is_text=show is None,
+            wraps=self.wraps,
+            expendable=self.expendable,
+            order=None if show is None else values,
+        )
+
+
+def table_of(
+    rows: Sequence[Row], *fields: Field[Row], styles: Sequence[str] = (), caption: str = ""
+) -> FittingTable:
+    """Return a table with a row for each of some things.
+
+    Parameters
+    ----------
+    rows : sequence
+    *fields : Field
+    styles : sequence of str
+        One for each row, or none.
+    caption : str
+
+    Returns
+    -------
+    FittingTable
+    """
+    return FittingTable(*(f.column(rows) for f in fields), styles=styles, caption=caption)
+
+
+def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] | None:
+    """Return the cells of a column, or None where its values are not known.
+
+    Parameters
+    ----------
+    values : iterable, optional
+    show : callable
+        Returns the cell of a value.
+
+    Returns
+    -------
+    list of str or None
+    """
+    return None if values is None else [show(value) for value in values]
+
+
+def indented(renderable: RenderableType) -> RenderableType:
+    """Return `renderable` two columns further right."""
+    return Padding(renderable, (0, 0, 0, 2), expand=False)

@@ -1,0 +1,322 @@
+"""Charts on the terminal: letters and colours for ops, dots for bubbles, blocks for amounts."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from numpy import format_float_positional
+from rich.console import ConsoleOptions
+from rich.style import Style
+from rich.text import Text
+
+from ppsolve.solver.views.chart import (
+    AmountCurve,
+    Chart,
+    ColumnRun,
+    Row,
+    Window,
+    columns,
+    has_chunks,
+)
+from ppsolve.solver.views.colours import WAIT_KIND, look_of
+from ppsolve.solver.views.figures import compact, figure, shorten
+
+BLOCKS, DIGITS = " ▁▂▃▄▅▆▇█", " 12345678"
+
+
+@dataclass(frozen=True)
+class TerminalLayout:
+    """Columns of a terminal."""
+
+    name: int = 16  # longest name of a row
+    least_chart: int = 8  # narrower charts go without busy shares
+    least_segment: int = 5  # narrower iterations are not told apart by separators
+    readable: int = 3  # show the name of an op, such as F12
+
+
+LAYOUT = TerminalLayout()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of time from `first` to `last` that is drawn without a separator in it."""
+
+    first: float
+    last: float
+    column: int
+    width: int
+
+    def column_of(self, time: float) -> int:
+        """Return the column in which `time` begins."""
+        if self.last <= self.first:
+            return self.column
+        return self.column + round((time - self.first) / (self.last - self.first) * self.width)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A window of time over `width` columns, a column of each separator included."""
+
+    window: Window
+    width: int
+    segments: tuple[Segment, ...]
+    iterations: Sequence[float]
+
+    @classmethod
+    def of(cls, window: Window, iterations: Sequence[float], width: int) -> Axis:
+        """Divide a window where iterations begin, if there is room for separators between segments.
+
+        Parameters
+        ----------
+        window : (float, float)
+        iterations : sequence of float
+            Times at which iterations begin.
+        width : int
+            Columns, those of separators included.
+
+        Returns
+        -------
+        Axis
+        """
+        inner = [time for time in iterations if window[0] < time < window[1]]
+        if width < LAYOUT.least_segment * (len(inner) + 1):
+            inner = []
+        whole = Segment(*window, 0, width - len(inner))
+        segments = []
+        for number, (first, last) in enumerate(pairwise([window[0], *inner, window[1]])):
+            left, right = whole.column_of(first), whole.column_of(last)
+            segments.append(Segment(first, last, left + number, right - left))
+        return cls(window, width, tuple(segments), iterations)
+
+    def column_of(self, time: float) -> int:
+        """Return the column in which `time` begins."""
+        number = bisect_right([segment.first for segment in self.segments], time) - 1
+        return self.segments[max(number, 0)].column_of(time)
+
+    def numbers(self, indent: int) -> Text:
+        """Return the line above a chart that says where which iteration begins."""
+        first, last = self.window
+        ends = [*self.iterations[1:], math.inf]
+        shown = (
+            (self.column_of(max(start, first)), str(number))
+            for number, (start, end) in enumerate(zip(self.iterations, ends, strict=False))
+            if end > first and start < last
+        )
+        labels, _ = self._placed(shown, gap=1)
+        head = "iteration"[: indent - 1].rjust(indent - 1) + " "
+        return Text(head + labels, "dim", no_wrap=True, overflow="crop")
+
+    def _placed(self, labels: Iterable[tuple[int, str]], gap: int) -> tuple[str, list[int]]:
+        line, columns = "", []
+        for column, text in labels:
+            room = len(line) + gap if line else 0
+            if room <= column <= self.width - len(text):
+                line = f"{line:<{column}}{text}"
+                columns.append(column)
+        return line, columns
+
+    def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
+        """Yield the line below a chart, then the times under it.
+
+        Parameters
+        ----------
+        indent : int
+            Columns to the left of the axis.
+        unit : str
+        plain : bool
+            Use no character beyond ASCII.
+
+        Yields
+        ------
+        Text
+        """
+        line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
+        ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
+        text, columns = self._placed(((self.column_of(t), figure(t)) for t in ticks), gap=2)
+        marks = [line] * self.width
+        for segment in self.segments[1:]:
+            marks[segment.column - 1] = "+" if plain else "┴"
+        for column in columns:
+            marks[column] = tick
+        text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
+        yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
+        yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
+
+
+def round_times(first: float, last: float, wanted: int) -> list[float]:
+    """Return round times within a window, ascending; none where the window is a point.
+
+    Parameters
+    ----------
+    first, last : float
+    wanted : int
+        Most steps from one to the other.
+
+    Returns
+    -------
+    list of float
+        Multiples of `round_step`.
+    """
+    step = round_step(last - first, wanted)
+    if step <= 0:
+        return []
+    numbers = range(math.ceil(first / step), math.floor(last / step) + 2)
+    times = [float(f"{number * step:.12g}") for number in numbers]
+    return [time for time in times if first <= time <= last]
+
+
+def round_step(most: float, wanted: int) -> float:
+    """Return the least of 1, 2, 5 x 10^n that reaches `most` in few steps; 0 where `most` is 0.
+
+    Parameters
+    ----------
+    most : float
+    wanted : int
+        Most steps.
+
+    Returns
+    -------
+    float
+    """
+    if most < 1e-12:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(most / wanted))
+    factor = next(f for f in (1, 2, 5, 10, 20) if power * f * wanted >= most * (1 - 1e-9))
+    return float(f"{power * factor:.12g}")
+
+
+def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
+    """Yield the lines of a chart.
+
+    Parameters
+    ----------
+    chart : Chart
+    options : ConsoleOptions
+        Its width, and whether only ASCII is shown.
+
+    Yields
+    ------
+    Text
+    """
+    plain, room = options.ascii_only, options.max_width
+    names = [shorten(row.name, LAYOUT.name) for row in chart.rows]
+    gutter = max((len(name) for name in [*names, *(c.name for c in chart.curves)]), default=0)
+    shows_share = room - gutter - 7 >= LAYOUT.least_chart
+    width = max(room - gutter - 2 - (5 if shows_share else 0), 1)
+    axis = Axis.of(chart.window, chart.iterations, width)
+    edge = "|" if plain else "│"
+    if len(chart.iterations) > 1:
+        yield axis.numbers(gutter + 2)
+    for name, row in zip(names, chart.rows, strict=True):
+        line = Text(f"{name:>{gutter}} {edge}", no_wrap=True, overflow="crop", end="\n")
+        for segment in axis.segments:
+            line.append(edge if segment.column else "", "dim")
+            _draw(line, row, segment, plain=plain)
+        if shows_share and row.is_device:
+            line.append(edge)
+            line.append(f"{chart.busy_share(row):>4}", "dim")
+        yield line
+    for curve in chart.curves:
+        line = Text(f"{curve.name:>{gutter}} {edge}", no_wrap=True, overflow="crop")
+        line.append(blocks(curve, chart.window, width, plain=plain), "color(110)")
+        line.append(f"{edge}{compact(curve.most):>4}" if shows_share else "", "dim")
+        yield line
+    yield from axis.lines(gutter + 1, chart.unit, plain=plain)
+    yield from _legend(chart, width, room, plain=plain)
+
+
+def blocks(curve: AmountCurve, window: Window, width: int, *, plain: bool) -> str:
+    """Return a curve as blocks (digits if `plain`), full height at its largest amount.
+
+    Parameters
+    ----------
+    curve : AmountCurve
+    window : (float, float)
+    width : int
+    plain : bool
+        Use no character beyond ASCII.
+
+    Returns
+    -------
+    str
+    """
+    levels, most = DIGITS if plain else BLOCKS, curve.most
+    return "".join(
+        levels[math.ceil(amount / most * (len(levels) - 1))] if amount > 0 else levels[0]
+        for amount in curve.columns(window, width)
+    )
+
+
+def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Text]:
+    items = [
+        Text.assemble((f" {words} ", look.style(0)), " ") for words, look in chart.legend.items()
+    ]
+    items += [Text(f" {_dot(plain)} {chart.idle} "), Text(" blank: op goes on")]
+    line = Text(overflow="fold")
+    for item in items:
+        if line and line.cell_len + len(item.plain.rstrip()) > room:
+            yield line
+            line = Text(overflow="fold")
+        line.append_text(item)
+    yield line
+    column = float(f"{(chart.window[1] - chart.window[0]) / width:.3g}")
+    notes = [f" 1 column = {figure(column)} {chart.unit}"]
+    if has_chunks(chart.rows):
+        notes.append(f"small letters: {chart.small_letters}")
+    if any(row.end is not None and row.end < chart.window[1] for row in chart.rows):
+        notes.append("a row ends with the last iteration of its device's refresh")
+    if chart.curves:
+        notes.append("curves: full height is the number at the right end")
+    yield Text("; ".join(notes), "dim", overflow="fold")
+    if (hint := _hint(chart, width)) is not None:
+        yield Text(f" {hint}", "dim", overflow="fold")
+
+
+def _hint(chart: Chart, width: int) -> str | None:
+    first, last = chart.window
+    lengths = [
+        bar.end - bar.start
+        for row in chart.rows
+        if row.is_device
+        for bar in row.bars
+        if bar.end > max(bar.start, first) and bar.start < last
+    ]
+    typical = median(lengths) if lengths else 0
+    if not 0 < typical * width < last - first:
+        return None
+    if len(chart.iterations) > 1:
+        return "ops are narrower than columns; --iteration K draws one iteration"
+    ends = (first, first + typical * width / LAYOUT.readable)
+    shown = " --to ".join(format_float_positional(float(f"{time:.2g}"), trim="-") for time in ends)
+    return f"ops are narrower than columns; --from {shown} draws a part with names"
+
+
+def _dot(plain: bool) -> str:
+    return "." if plain else "·"
+
+
+def _drawn(cell: ColumnRun, *, plain: bool) -> tuple[str, Style | str]:
+    if cell.bar is None:
+        return _dot(plain) * cell.width, "dim"
+    label = cell.bar.text(cell.width)
+    fill = label if cell.bar.kind == WAIT_KIND else " "
+    return f"{label:{fill}<{cell.width}}", look_of(cell.bar.kind).style(cell.bar.shade)
+
+
+def _draw(line: Text, row: Row, segment: Segment, *, plain: bool) -> None:
+    """Append what a row shows in a segment; blanks where nothing is known of it any more."""
+    known = segment.width
+    if row.end is not None and row.end < segment.last:
+        share = (row.end - segment.first) / (segment.last - segment.first)
+        known = max(round(share * segment.width), 0)
+    at = 0
+    for cell in columns(row.bars, segment.first, segment.last, segment.width):
+        blank = min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
+        line.append(*_drawn(ColumnRun(cell.bar, cell.width - blank), plain=plain))
+        line.append(" " * blank)
+        at += cell.width

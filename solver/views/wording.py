@@ -1,0 +1,97 @@
+"""Words and colours for statuses, objectives, units and broken rules."""
+
+from __future__ import annotations
+
+import re
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.solver.views.figures import at_most
+
+STATUS_STYLE = {
+    Status.OPTIMAL: "bold green",
+    Status.FEASIBLE: "bold yellow",
+    Status.INFEASIBLE: "bold red",
+    Status.UNKNOWN: "bold red",
+}
+ENTRY_STYLE = {
+    HeuristicStatus.FEASIBLE: "",
+    HeuristicStatus.INFEASIBLE: "yellow",
+    HeuristicStatus.FAILED: "red",
+    HeuristicStatus.NOT_APPLICABLE: "dim",
+}
+ITERATIONS = "iterations"
+
+_LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
+
+
+def spaced(name: str) -> str:
+    """Return a status, an objective or a reason to stop as people write it: ``device span``."""
+    return name.replace("_", " ")
+
+
+def unit_of(result: Result) -> str:
+    """Return the unit of the value and the bound of a result."""
+    return result.value_unit or result.time_unit
+
+
+def bubble_name(found: Result | HeuristicEntry) -> str:
+    """Return the name of the bubble ratio that a result or entry has: that of its objective."""
+    if isinstance(found, Result):
+        is_of_span = found.objective is Objective.DEVICE_SPAN
+    else:
+        # An entry names no objective; where both times are equal both ratios are.
+        is_of_span = found.value == found.device_span != found.makespan
+    return "bubble ratio of device span" if is_of_span else "bubble ratio"
+
+
+def rounding_note(error: float | None, unit: str) -> str | None:
+    """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
+
+    Parameters
+    ----------
+    error : float or None
+        Time by which the optimum on ticks may exceed that of the given times.
+    unit : str
+
+    Returns
+    -------
+    str or None
+    """
+    if not error:
+        return None
+    return (
+        "times are rounded up to whole ticks, and optima are of those: "
+        f"of the given times at most {at_most(error)} {unit} lower"
+    )
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``.
+
+    Parameters
+    ----------
+    text, unit : str
+
+    Returns
+    -------
+    str
+    """
+    return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
+
+
+def separated(text: str, unit: str) -> str:
+    """Return a text with thousands separators in its times; other numbers stay as they are.
+
+    Parameters
+    ----------
+    text : str
+    unit : str
+        Unit that follows a time.
+
+    Returns
+    -------
+    str
+    """
+    pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
+    return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

@@ -1,0 +1,156 @@
+"""Start windows by hand: from heads, tails and the best value known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.solver.bounds.spans import Spans
+from ppsolve.solver.exact import windows as module
+from ppsolve.solver.exact.variables import Variables
+from ppsolve.solver.exact.windows import Windows, start_windows
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.small import op, small
+
+
+def windows(problem: Problem, upper: int | None = None) -> Windows:
+    return start_windows(ImpliedOrder(problem), upper)
+
+
+def bounds(found: Windows) -> list[tuple[int, int]]:
+    return list(zip(found.earliest.tolist(), found.latest.tolist(), strict=True))
+
+
+def test_an_op_starts_behind_its_head_and_before_its_tail() -> None:
+    problem = small([op("a", 2), op("b", 3), op("c", 1)], [("a", "b", 4)])
+    found = windows(problem, 12)
+    assert found.horizon == 12
+    assert bounds(found) == [(0, 3), (6, 9), (0, 11)]
+
+
+def test_without_a_value_everything_may_run_one_after_the_other() -> None:
+    problem = small([op("a", 2), op("b", 3, release=7)], [("a", "b", 4)])
+    found = windows(problem)
+    assert found.horizon == 7 + 2 + 3 + 4
+    assert bounds(found) == [(0, 16 - 9), (7, 13)]
+    assert windows(small([op("a", 2, start=5), op("b", 1)])).horizon == 5 + 3
+    ops = [op("a", 2), op("b", 1)]
+    assert windows(small(ops, windows={"a": [[1, 2], [30, 40]], "b": [[3, 9]]})).horizon == 43
+
+
+def test_a_pinned_op_has_one_start() -> None:
+    found = windows(small([op("a", 2, start=5), op("b", 1)], [("a", "b")]), 20)
+    assert bounds(found) == [(5, 5), (7, 19)]
+
+
+def test_narrower_windows_replace_the_domains_of_starts() -> None:
+    problem = small([op("a", 2, "r"), op("b", 3, "r")], [("a", "b")])
+    implied = ImpliedOrder(problem)
+    wide, narrow = start_windows(implied, 9), start_windows(implied, 6)
+    variables = Variables(cp_model.CpModel(), implied, wide, 0, 9)
+    variables.narrow(narrow, 5, 6)
+    places = variables.model.proto.variables
+    found = [list(places[start.index].domain) for start in variables.start]
+    assert found == [[0, 1], [2, 3]]
+    assert list(places[variables.objective.index].domain) == [5, 6]
+
+
+def test_a_value_that_cannot_be_reached_leaves_the_earliest_starts() -> None:
+    found = windows(small([op("a", 2), op("b", 3)], [("a", "b")]), 4)
+    assert bounds(found) == [(0, 0), (2, 2)]
+
+
+def test_weighed_ends_say_nothing_of_the_horizon() -> None:
+    problem = small([op("a", 2, "r"), op("b", 3, "r")], weight={"a": 1})
+    assert windows(problem, 2).horizon == 5
+
+
+def test_starts_are_cut_out_of_the_windows_of_the_problem() -> None:
+    ops = [op("a", 2, release=4), op("b", 3)]
+    problem = small(ops, windows={"a": [[0, 1], [3, 6], [8, 20], [30, 31]]})
+    found = windows(problem, 12)
+    assert list(found.starts(problem)) == [[4, 6, 8, 10], [0, 9]]
+    assert found.op_without_start(problem) is None
+    shut = small(ops, windows={"a": [[0, 3], [11, 20]]})
+    assert windows(shut, 12).op_without_start(shut) == 0
+
+
+def linked(*fields: str) -> Problem:
+    """r runs first and last, s runs slow in between; `fields` name ops to leave out."""
+    ops = [op("first", 2, "r"), op("slow", 5, "s"), op("last", 3, "r")]
+    ops = [each for each in ops if each["id"] not in fields]
+    names = [each["id"] for each in ops]
+    edges = [e for e in (("first", "slow"), ("slow", "last")) if set(e) <= set(names)]
+    return small(ops, edges, objective="device_span")
+
+
+def test_spans_end_behind_the_first_op_of_their_device() -> None:
+    # Everything follows `first`, so r starts at 0 and ends within its span of 11.
+    found = windows(linked(), 11)
+    assert bounds(found) == [(0, 1), (2, 3), (7, 8)]
+    assert found.horizon == 11
+
+
+def test_devices_without_a_link_may_be_as_far_apart_as_all_ops_are_long() -> None:
+    found = windows(linked("first"), 5)
+    assert found.horizon == 8
+    assert bounds(found) == [(0, 0), (5, 5)]
+    assert windows(linked("first"), 7).horizon == 8
+
+
+def test_release_times_allow_any_distance() -> None:
+    ops = [op("first", 2, "r"), op("slow", 5, "s", release=4), op("last", 3, "r")]
+    edges = [("first", "slow"), ("slow", "last")]
+    problem = small(ops, edges, objective="device_span")
+    # r need not start at 0: `first` may wait for the release of `slow`.
+    assert bounds(windows(problem, 10)) == [(0, 4), (4, 6), (9, 11)]
+
+
+def test_ops_beside_the_devices_stretch_the_horizon() -> None:
+    ops = [op("first", 2, "r"), op("wait", 6), op("last", 3, "r")]
+    problem = small(ops, [("first", "wait"), ("wait", "last", 1)], objective="device_span")
+    spans = Spans(problem, ImpliedOrder(problem).full)
+    assert module._window_distance(problem, spans) == 0
+    assert module._horizon(problem, 12, spans) == 12 + 6 + 1
+
+
+def chain_of_devices(count: int) -> Problem:
+    """Device d has an op before and an op after those of device d + 1."""
+    ops, edges = [], []
+    for d in range(count):
+        ops += [op(f"down{d}", 1, f"r{d}"), op(f"up{d}", 1, f"r{d}")]
+    for d in range(count - 1):
+        edges += [(f"down{d}", f"down{d + 1}"), (f"up{d + 1}", f"up{d}")]
+    edges.append((f"down{count - 1}", f"up{count - 1}"))
+    return small(ops, edges, objective="device_span")
+
+
+def test_distances_add_up_over_links() -> None:
+    line = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=np.bool_)
+    assert module._distances(line, 0) == {0: 0, 1: 1, 2: 2}
+    assert module._distances(line, 1) == {1: 0, 0: 1, 2: 1}
+    apart = np.zeros((2, 2), dtype=np.bool_)
+    assert module._distances(apart, 1) == {1: 0}
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_an_op_around_all_others_links_its_device_with_all(count: int) -> None:
+    # Device 0 runs before and after all others: none is more than one span away from another
+    # that is inside of it, and no two are more than one apart.
+    problem = chain_of_devices(count)
+    spans = Spans(problem, ImpliedOrder(problem).full)
+    assert module._window_distance(problem, spans) == min(1, count - 1)
+    assert module._horizon(problem, 10, spans) == (min(1, count - 1) + 1) * 10
+
+
+def test_devices_are_two_spans_apart_where_a_third_one_links_them() -> None:
+    # b0 is inside of a, and c is inside of b; c comes before no op of a.
+    ops = [op(f"{name}{k}", 1, f"r{name}") for name in "ab" for k in range(2)]
+    ops.append(op("c", 1, "rc"))
+    edges = [("a0", "b0"), ("b0", "a1"), ("b0", "c"), ("c", "b1")]
+    problem = small(ops, edges, objective="device_span")
+    spans = Spans(problem, ImpliedOrder(problem).full)
+    assert module._window_distance(problem, spans) == 2
+    assert module._horizon(problem, 10, spans) == 30

@@ -1,0 +1,42 @@
+"""Hand-made records of benchmark results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppsolve.models.studies.bench.record import BenchRecord
+
+MACHINE = {
+    "cpu": "A CPU",
+    "cores": 2,
+    "memory_gib": 8.0,
+    "platform": "Linux",
+    "python": "3.11.7",
+    "ortools": "9.15",
+    "numpy": "2.0",
+    "ppsolve": "0.1.0",
+}
+
+
+def record(key: str, **changes: Any) -> BenchRecord:
+    """Return a proved item, changed as asked."""
+    fields: dict[str, Any] = {
+        "key": key,
+        "instance": f"name-{key}",
+        "family": "tiny",
+        "path": f"tiny/{key}.json",
+        "kind": "pipeline",
+        "ops": 12,
+        "objective": "makespan",
+        "time_unit": "us",
+        "status": "OPTIMAL",
+        "value": 90,
+        "bound": 90,
+        "gap": 0.0,
+        "stop_reason": "proved",
+        "seconds": 0.5,
+        "time_limit": 10.0,
+        "machine_id": "m1",
+        "machine": MACHINE,
+    }
+    return BenchRecord.parse(fields | changes)

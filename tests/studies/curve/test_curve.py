@@ -1,0 +1,272 @@
+"""Curves over memory, micro-batches and chunks: every point true, each helped by its neighbours."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from typer.testing import CliRunner
+
+import ppsolve
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.studies.curve import Over
+from ppsolve.solver.cli.curve import values_of
+from ppsolve.solver.cli.main import build
+from ppsolve.solver.studies import curve as search
+from ppsolve.solver.studies.curve import Multiple, ends_first, places_of
+
+PIPELINE = ppsolve.PipelineInstance(
+    name="three",
+    num_devices=3,
+    num_microbatches=5,
+    times={"forward": [3, 5, 4], "backward_input": [4, 4, 6], "backward_weight": [3, 2, 5]},
+    memory={"capacity": 2, "activation": 1},
+)
+
+
+@pytest.fixture(scope="module")
+def over_memory():
+    return ppsolve.curve(PIPELINE, "capacity", [1, 2, 3, 4, 5], time_limit=30)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
+def test_every_point_is_visited_once_ends_first(count):
+    order = ends_first(count)
+    assert sorted(order) == list(range(count))
+    assert order[:2] == [count - 1, 0][: max(1, min(2, count))] or count == 1
+
+
+def test_each_point_is_the_optimum_of_its_capacity(over_memory):
+    for point in over_memory.points:
+        alone = json.loads(PIPELINE.model_dump_json())
+        alone["memory"]["capacity"] = point.at
+        found = ppsolve.optimize(ppsolve.parse_instance(alone), time_limit=20)
+        assert (point.status, point.value) == ("OPTIMAL", found.value)
+
+
+def test_more_memory_never_costs_time(over_memory):
+    values = [point.value for point in over_memory.points]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > values[-1]
+
+
+def test_points_between_ends_that_met_are_closed_without_a_search(monkeypatch):
+    solved = []
+    usual = search.optimize
+
+    def noted(instance, **options):
+        solved.append(instance.memory.capacity)
+        return usual(instance, **options)
+
+    monkeypatch.setattr(search, "optimize", noted)
+    found = ppsolve.curve(PIPELINE, "capacity", range(10, 30), time_limit=20)
+    assert len(solved) <= 2
+    assert all(point.status == "OPTIMAL" for point in found.points)
+
+
+def test_too_little_memory_is_infeasible_there_and_below():
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=3,
+        times={"forward": 1, "backward": 2},
+        memory={"capacity": 4, "activation": 2},
+    )
+    found = ppsolve.curve(pipeline, "capacity", [0.5, 1, 2, 4], time_limit=20)
+    assert [point.status for point in found.points] == [
+        "INFEASIBLE",
+        "INFEASIBLE",
+        "OPTIMAL",
+        "OPTIMAL",
+    ]
+    assert found.points[0].value is found.points[0].bound is None
+    assert "memory" in found.points[0].reason
+
+
+@pytest.mark.parametrize("assignment", ["fixed", "free"])
+def test_replicas_hand_on_their_assignments(assignment, monkeypatch):
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=4,
+        times={"forward": 1, "backward": 2},
+        memory={"capacity": 1, "activation": 1},
+        replicas={"count": 2, "assignment": assignment},
+    )
+    handed = []
+    usual = search.optimize
+
+    def noted(instance, *, start, **options):
+        handed.append(start is not None)
+        return usual(instance, start=start, **options)
+
+    monkeypatch.setattr(search, "optimize", noted)
+    found = ppsolve.curve(pipeline, "capacity", [1, 2, 3], time_limit=2)
+    assert found.points[0].value >= found.points[-1].value
+    assert any(handed) or all(point.status == "OPTIMAL" for point in found.points)
+
+
+def test_micro_batches_say_their_own_share():
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=2, num_microbatches=1, times={"forward": 1, "backward": 2}
+    )
+    found = ppsolve.curve(pipeline, "microbatches", [4, 1, 2], time_limit=20)
+    assert [(p.at, p.value) for p in found.points] == [(1, 6), (2, 9), (4, 15)]
+    assert found.points[-1].microbatch_time == 15 / 4
+
+
+def test_chunks_split_the_stage_of_each_device():
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=2,
+        times={"forward": [4, 2], "backward": 8},
+        memory={"capacity": 4, "activation": [2, 1], "static": 1},
+    )
+    one, two = places_of(pipeline, Over.CHUNKS, [Decimal(1), Decimal(2)])
+    assert one.instance.num_stages == 2
+    data = json.loads(two.instance.model_dump_json())
+    assert (data["placement"], data["stages_per_device"]) == ("interleaved", 2)
+    assert data["times"]["forward"] == [2, 1, 2, 1]
+    assert data["times"]["backward"] == 4
+    assert data["memory"]["activation"] == [1, 0.5, 1, 0.5]
+    assert data["memory"]["static"] == 0.5
+
+
+def test_an_earlier_curve_is_taken_over(over_memory, monkeypatch):
+    monkeypatch.setattr(search, "optimize", lambda *_, **__: pytest.fail("nothing is left to do"))
+    again = ppsolve.curve(PIPELINE, "capacity", [1, 3, 5], time_limit=20, known=over_memory)
+    assert [point.value for point in again.points] == [p.value for p in over_memory.points[::2]]
+
+
+def test_a_curve_of_another_question_is_refused(over_memory):
+    other = PIPELINE.model_copy(update={"num_microbatches": 6})
+    with pytest.raises(InputError, match="known: this is a curve of another instance"):
+        ppsolve.curve(other, "capacity", [1], known=over_memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("4", [Decimal(4)]),
+        ("1,2.5", [Decimal(1), Decimal("2.5")]),
+        ("1:3", [Decimal(1), Decimal(2), Decimal(3)]),
+        ("0.5p:1p:0.25p", [Multiple(Decimal(x)) for x in ("0.5", "0.75", "1")]),
+        ("1p,6", [Multiple(Decimal(1)), Decimal(6)]),
+    ],
+)
+def test_values_are_read(text, values):
+    assert values_of(text, "--capacity") == values
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "--capacity: expected a number"),
+        ("1:2:3:4", "--capacity: expected FROM:TO:STEP in one unit"),
+        ("1p:2:1", "--capacity: expected FROM:TO:STEP in one unit"),
+        ("2:1", "--capacity: expected FROM <= TO and STEP > 0"),
+        ("1:2:0", "--capacity: expected FROM <= TO and STEP > 0"),
+        ("1:100000", "--capacity: expected at most 1000 points, got 100000"),
+        ("xp", "--capacity: expected a number"),
+    ],
+)
+def test_wrong_values_are_named(text, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        values_of(text, "--capacity")
+
+
+@pytest.mark.parametrize(
+    ("over", "values", "message"),
+    [
+        ("capacity", [], "--capacity: expected at least one value"),
+        ("microbatches", [0], "--microbatches: expected a whole number >= 1, got 0"),
+        ("microbatches", [1.5], "--microbatches: expected a whole number >= 1, got 1.5"),
+        ("stages", [1], 'over: expected capacity, microbatches, chunks, got "stages"'),
+    ],
+)
+def test_wrong_points_are_named(over, values, message):
+    with pytest.raises(InputError, match=message):
+        ppsolve.curve(PIPELINE, over, values)
+
+
+def test_a_pipeline_without_memory_and_other_kinds_are_refused():
+    bare = ppsolve.PipelineInstance(
+        num_devices=2, num_microbatches=1, times={"forward": 1, "backward": 2}
+    )
+    with pytest.raises(InputError, match="--capacity memory: this pipeline has no memory"):
+        ppsolve.curve(bare, "capacity", [1])
+    graph = ppsolve.GraphInstance(
+        resources=["a"], ops=[{"id": "x", "duration": 1, "resources": ["a"]}]
+    )
+    with pytest.raises(InputError, match='expected a pipeline, this is of kind "graph"'):
+        ppsolve.curve(graph, "capacity", [1])
+    uneven = PIPELINE.model_copy(update={"num_microbatches": 2, "placement": "vshape"})
+    with pytest.raises(InputError, match="expected a pipeline with one stage per device"):
+        ppsolve.curve(uneven, "chunks", [2])
+
+
+def test_ctrl_c_ends_the_curve_not_one_point(monkeypatch):
+    seen = []
+
+    def interrupted(instance, **keywords):
+        seen.append(instance)
+        found = ppsolve.optimize(instance, **keywords)
+        return found.model_copy(update={"stop_reason": StopReason.INTERRUPTED, "bound": 0})
+
+    monkeypatch.setattr(search, "optimize", interrupted)
+    found = ppsolve.curve(PIPELINE, "capacity", [1, 2, 3], time_limit=20)
+    assert found.interrupted
+    assert len(seen) == 1
+    assert found.points[-1].value is not None
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(build(), [*map(str, arguments)])
+
+
+@pytest.fixture
+def instance(tmp_path):
+    path = tmp_path / "instance.json"
+    path.write_text(PIPELINE.model_dump_json())
+    return path
+
+
+def test_the_command_writes_reads_and_draws(instance, tmp_path):
+    output = tmp_path / "curve.json"
+    done = invoke("curve", instance, "--capacity", "1:3", "-t", 20, "-o", output, "--json", "-q")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [point["capacity"] for point in found["points"]] == [1, 2, 3]
+    assert {"value", "bound", "gap", "status", "best_by"} <= found["points"][0].keys()
+    assert json.loads(output.read_text()) == found
+    done = invoke("curve", instance, "--capacity", "1:3", "-t", 20, "-o", output)
+    assert "3 points, 3 proved" in done.stdout.replace("\n", " ")
+    assert "proved" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "expected exactly one of --capacity, --microbatches, --chunks"),
+        (("--capacity", "1", "--chunks", "1"), "expected exactly one of"),
+        (("--capacity", "1", "--chart", "x.pdf"), "expected a file name ending in"),
+    ],
+)
+def test_the_command_names_what_is_wrong(instance, options, message):
+    done = invoke("curve", instance, *options)
+    assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+
+
+def test_a_file_that_is_no_curve_is_not_replaced(instance, tmp_path):
+    output = tmp_path / "other.json"
+    output.write_text('{"kind": "pipeline"}')
+    done = invoke("curve", instance, "--capacity", "1", "-o", output)
+    assert done.exit_code == 2
+    assert "this is no curve and would be replaced" in done.stderr
+    assert output.read_text() == '{"kind": "pipeline"}'
+
+
+def test_a_file_that_is_no_json_names_the_option(instance, tmp_path):
+    output = tmp_path / "text.txt"
+    output.write_text("hello")
+    done = invoke("curve", instance, "--capacity", "1", "-o", output)
+    assert done.exit_code == 2
+    assert "text.txt: --output: not valid JSON" in done.stderr

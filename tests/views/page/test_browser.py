@@ -1,0 +1,243 @@
+"""Pages in headless Chromium: everything that can be done with them, at every size of schedule."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from ppsolve.solver.structure.dag import order_graph
+from ppsolve.solver.views.page.document import page
+from tests.paths import DATA
+from tests.small import number
+from tests.views.page.browser import BINARIES, Browser
+from tests.views.page.cases import pipeline, shipped, shown_of
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+pytest.importorskip("selenium", reason="needs the extra `browser`")
+
+PICTURES = DATA / "page"
+KEEP = "PPSOLVE_KEEP_PICTURES"
+"""Variable of the environment: write the kept pictures anew instead of comparing with them."""
+
+MOST_APART = 0.05
+"""Share of pixels that may differ. Three other fonts moved 0.029 to 0.041 of them; one device drawn
+without its ops is 0.061, all bars of one colour 0.20, no memory 0.28."""
+
+LARGE = {
+    "4x8": ("uniform/uniform-4x8-1p", "zb-h1"),
+    "16x48": ("memory_curve/curve-16x48-v-1.5p", "list-tail"),
+    "32x256": ("uniform/uniform-32x256-1p", "zb-h1"),
+}
+LANE, STRIP, FIRST_LANE = 22, 30, 11
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if not any(map(shutil.which, BINARIES)) or not shutil.which("chromedriver"):
+        pytest.skip("needs chromium and chromedriver")
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.driver.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Write each page once."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, (instance, heuristic) in LARGE.items():
+        (folder / f"{name}.html").write_text(page([shipped(instance, heuristic)]))
+    two = [shipped("uniform/uniform-4x8-1p", name) for name in ("zb-h1", "1f1b")]
+    (folder / "two.html").write_text(page(two))
+    hostile = pipeline("</script><b>", memory={"capacity": 2, "activation": 1})
+    (folder / "hostile.html").write_text(page([shown_of(hostile, "1f1b")]))
+    return folder
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """Return a function that opens a page; in the end the console must have been silent."""
+
+    def open_page(name, *size, **mode):
+        browser.open(pages / f"{name}.html", *size, **mode)
+        return browser
+
+    browser.complaints()
+    yield open_page
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_zoom_pan_and_fit(opened, name):
+    browser = opened(name)
+    whole = browser.window()
+    browser.keys("+")
+    first, last = browser.window()
+    assert whole[0] < first < last < whole[1]
+    assert (last - first) * 1.4 == pytest.approx(whole[1] - whole[0])
+    browser.keys("\ue014")  # arrow to the right
+    assert browser.window()[0] > first
+    browser.click("[data-do=out]")
+    browser.keys("0")
+    assert browser.window() == pytest.approx(whole)
+    middle = browser.x_of((whole[0] + whole[1]) / 4)
+    browser.mouse("mouseWheel", middle, 5, deltaX=0, deltaY=-120, modifiers=2)
+    first, last = browser.window()
+    assert last - first < whole[1] - whole[0]
+    assert browser.x_of((whole[0] + whole[1]) / 4) == pytest.approx(middle)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_click_traces_and_escape_lets_go(opened, name):
+    browser = opened(name)
+    start = browser.x_of(0)
+    for _ in range(2):
+        browser.mouse("mouseWheel", start, 5, deltaX=0, deltaY=-400, modifiers=2)
+    browser.press(start + 3, FIRST_LANE)
+    assert browser.known("chosen") == "F0.0"
+    assert browser.find("#facts b").text == "F0.0"
+    assert browser.known("chain") == "1"
+    assert int(browser.known("moved")) > 10
+    browser.keys("n")
+    assert browser.known("chosen") == "F0.1"
+    browser.keys("c")
+    assert browser.known("chosen") == "F0.0"
+    browser.keys("\ue00c")  # escape
+    assert browser.known("chosen") == ""
+
+
+def test_chain_goes_back_to_the_start(opened):
+    browser = opened("4x8")
+    browser.keys("n" * 5)
+    assert (browser.known("chosen"), browser.known("chain")) == ("I0.0", "8")
+    assert "data of I1.0" in browser.find("#facts").text
+
+
+def test_what_would_move_follows_all_that_starts_without_delay(opened):
+    schedule = shipped(*LARGE["4x8"]).schedule
+    graph = order_graph(schedule)
+    tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
+    moved = {number(schedule.problem, "F2.0")}
+    for _ in range(schedule.problem.num_ops):
+        moved |= set(graph.after[tight & np.isin(graph.before, list(moved))].tolist())
+    browser = opened("4x8")
+    browser.press(browser.x_of(250), 2 * (LANE + STRIP) + FIRST_LANE)
+    assert browser.known("chosen") == "F2.0"
+    assert int(browser.known("moved")) == len(moved) - 1 > 10
+
+
+def test_hover_says_what_is_known(opened):
+    browser = opened("4x8")
+    browser.mouse("mouseMoved", browser.x_of(50), FIRST_LANE)
+    tip = browser.find("#tip")
+    assert tip.is_displayed()
+    for words in ("F0.0", "F forward", "device 0", "0 us to 100 us", "starts at time 0"):
+        assert words in tip.text
+    browser.mouse("mouseMoved", browser.x_of(50), LANE + 10)
+    assert "capacity" in tip.text
+    browser.mouse("mouseMoved", browser.x_of(600), FIRST_LANE)
+    assert not tip.is_displayed()
+
+
+def test_drag_moves_and_chooses_nothing(opened):
+    browser = opened("4x8")
+    browser.keys("+++")
+    before = browser.window()
+    browser.mouse("mousePressed", 500, FIRST_LANE, button="left", clickCount=1)
+    browser.mouse("mouseMoved", 400, FIRST_LANE, button="left", buttons=1)
+    browser.mouse("mouseReleased", 400, FIRST_LANE, button="left", clickCount=1)
+    assert browser.window()[0] > before[0]
+    assert browser.known("chosen") == ""
+
+
+def test_two_fingers_zoom(opened):
+    browser = opened("4x8", 390)
+    first, last = browser.window()
+    for kind, places in (
+        ("touchStart", [(150, 8), (250, 8)]),
+        ("touchMove", [(100, 8), (300, 8)]),
+        ("touchEnd", []),
+    ):
+        browser.touch(kind, places)
+    begin, end = browser.window()
+    assert (end - begin) * 2 == pytest.approx(last - first)
+    assert browser.known("chosen") == ""
+    browser.touch("touchStart", [(70, 8)])
+    browser.touch("touchEnd", [])
+    assert browser.known("chosen") != ""
+
+
+def test_filters_hide_lanes_and_say_what_is_no_list(opened):
+    browser = opened("4x8")
+    height = "return document.getElementById('tall').offsetHeight"
+    whole = browser.script(height)
+    field = browser.find("[data-only=device]")
+    field.send_keys("1-2")
+    browser.settle()
+    assert browser.script(height) < 0.6 * whole
+    field.send_keys(",x")
+    assert field.get_attribute("aria-invalid") == "true"
+    field.clear()
+    field.send_keys("9")
+    browser.settle()
+    assert browser.script(height) < 0.1 * whole
+
+
+@pytest.mark.parametrize("switch", ["critical", "slack", "memory", "links", "overlay"])
+def test_every_view_changes_the_picture(opened, switch):
+    browser = opened("two")
+    before = browser.picture("#lanes")
+    browser.click(f"[data-show={switch}]")
+    assert browser.picture("#lanes") != before
+    browser.click(f"[data-show={switch}]")
+    assert browser.picture("#lanes") == before
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1800])
+@pytest.mark.parametrize("name", [*LARGE, "two"])
+def test_no_page_is_wider_than_its_window(opened, name, width):
+    browser = opened(name, width)
+    assert browser.script("return document.documentElement.scrollWidth") <= width
+
+
+def test_print_shows_all_lanes_and_comes_back(opened):
+    browser = opened("two", dark=True)
+    before = browser.picture("#lanes")
+    assert browser.printed().startswith(b"%PDF")
+    browser.settle()
+    assert browser.picture("#lanes") == before
+
+
+def test_a_hostile_name_does_no_harm(opened):
+    browser = opened("hostile")
+    assert browser.find("h1").text == "</script><b>"
+    assert browser.script("return document.querySelectorAll('b').length") == 0
+    browser.keys("n")
+    assert browser.known("chosen") == "F0.0"
+
+
+def test_tables_are_there_without_a_script(browser, pages):
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.driver.get((pages / "two.html").as_uri())
+        assert "Schedules on this page" in browser.find("main").text
+        assert "The chart needs a script" in browser.find("main").text
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pictures_look_as_they_did(browser, pages, dark):
+    browser.open(pages / "4x8.html", 600, dark=dark)
+    browser.keys("n" * 5)
+    found = browser.picture("#lanes")
+    kept = PICTURES / f"4x8-{'dark' if dark else 'light'}.png"
+    if os.environ.get(KEEP):
+        kept.write_bytes(found)
+    assert browser.share_apart(found, kept.read_bytes()) <= MOST_APART

@@ -1,0 +1,126 @@
+"""Figures of schedules: what is painted where, and what is written into it."""
+
+import pytest
+
+import ppsolve
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.views.chart import Bar
+from ppsolve.solver.views.colours import BLUE, darker, ink_on, lightened, look_of
+from ppsolve.solver.views.line_chart import figure_bytes
+from ppsolve.solver.views.pieces import PIECES, labels_of, pieces_of, text_width
+from ppsolve.solver.views.plot.pictures import gantt
+
+pytest.importorskip("matplotlib")
+
+
+def bars(*times, kind="F"):
+    return [Bar(a, b, kind, kind, f"{kind}{place}") for place, (a, b) in enumerate(times)]
+
+
+@pytest.fixture(scope="module")
+def result():
+    instance = ppsolve.parse_instance(
+        {
+            "kind": "pipeline",
+            "name": "two",
+            "num_devices": 2,
+            "num_microbatches": 3,
+            "times": {"forward": 1, "backward": 2},
+            "memory": {"capacity": 2, "activation": 1},
+        }
+    )
+    return ppsolve.optimize(instance, workers=1)
+
+
+def texts(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+class TestPieces:
+    def test_ops_are_cut_to_the_window(self):
+        found = pieces_of(bars((0, 4), (4, 6), (9, 12)), (1, 10), 90)
+        assert [(piece.start, piece.end) for piece in found] == [(1, 4), (4, 6), (9, 10)]
+
+    def test_ops_that_take_no_time_or_lie_outside_are_left_out(self):
+        found = pieces_of(bars((0, 0), (1, 2), (5, 6)), (0, 5), 100)
+        assert [piece.bar.label for piece in found] == ["F1"]
+
+    def test_ops_narrower_than_half_a_point_become_columns(self):
+        many = bars(*((i, i + 1) for i in range(1000)))
+        found = pieces_of(many, (0, 1000), 100)
+        assert len(found) <= 200
+        assert found[0].start == 0
+        assert found[-1].end == 1000
+
+    def test_columns_have_the_shares_of_kinds(self):
+        pair = [
+            bar
+            for i in range(500)
+            for bar in (*bars((2 * i, 2 * i + 1)), *bars((2 * i + 1, 2 * i + 2), kind="B"))
+        ]
+        found = pieces_of(pair, (0, 1000), 50)
+        forwards = sum(piece.end - piece.start for piece in found if piece.bar.kind == "F")
+        assert forwards == pytest.approx(500, abs=20)
+
+
+class TestNames:
+    def test_all_ops_have_letters_or_none(self):
+        found = [
+            *pieces_of(bars((0, 9), (9, 18)), (0, 20), 20),
+            *pieces_of(bars((18, 20), kind="B"), (0, 20), 20),
+        ]
+        assert labels_of(found, 10, 6) == ["F0", "F1", "B0"]
+        assert labels_of(found, 3, 6) == ["0", "1", "0"]
+
+    def test_what_does_not_fit_is_not_written(self):
+        found = pieces_of(bars((0, 10)), (0, 10), 10)
+        room = text_width("0", 6) + PIECES.padding
+        assert labels_of(found, room / 10, 6) == ["0"]
+        assert labels_of(found, 0.99 * room / 10, 6) == [""]
+
+
+class TestGantt:
+    def test_every_device_has_a_row_and_a_strip_of_memory(self, result):
+        rows, strips = gantt(result).axes
+        assert [label.get_text() for label in rows.get_yticklabels()] == ["device 0", "device 1"]
+        assert rows.get_xlim() == strips.get_xlim() == (0, float(result.makespan))
+        assert "2 of 2" in texts(gantt(result))
+
+    def test_the_bound_is_a_line_at_its_time(self, result):
+        rows = gantt(result).axes[0]
+        lines = [line.get_xdata()[0] for line in rows.lines]
+        assert lines == [float(result.bound)]
+        assert "bound" in texts(gantt(result))
+
+    def test_title_and_caption(self, result):
+        written = [text.get_text() for text in gantt(result).texts]
+        assert written == [
+            f"two, {result.best_by}",
+            f"makespan 12 us by {result.best_by}, proved optimal by {result.bound_by}",
+        ]
+        assert gantt(result, title="").texts == []
+        assert gantt(result, title="mine").texts[0].get_text() == "mine"
+
+    def test_width_is_what_is_asked_for(self, result):
+        assert gantt(result, inches=3.4).get_size_inches()[0] == pytest.approx(3.4)
+
+    @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+    def test_equal_figures_are_equal_bytes(self, result, kind):
+        first, second = (figure_bytes(lambda: gantt(result), kind) for _ in range(2))
+        assert first == second
+
+    def test_without_a_schedule(self, result):
+        empty = result.model_copy(update={"schedule": None})
+        with pytest.raises(InputError, match="schedule: there is no schedule in it"):
+            gantt(empty)
+
+    def test_without_the_instance_there_is_no_memory(self, result):
+        alone = result.model_copy(update={"instance_document": None})
+        assert len(gantt(alone).axes) == 1
+
+
+def test_colours():
+    assert darker("#ffffff") == "#b8b8b8"
+    assert lightened("#000000", 0.5) == "#808080"
+    assert (ink_on(BLUE), ink_on("#f0e442")) == ("#ffffff", "#000000")
+    assert look_of("no such kind").is_hatched

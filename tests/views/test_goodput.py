@@ -1,0 +1,184 @@
+"""Fits, predictions and best configurations on the terminal, and their charts."""
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ppsolve.models.studies.goodput.files import GoodputRow
+from ppsolve.models.studies.goodput.params import GradParams, PerfParams
+from ppsolve.solver.studies.goodput.fit import fit_goodput
+from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows, predicted_rows
+from ppsolve.solver.studies.goodput.search import BatchLimits
+from ppsolve.solver.views.goodput import (
+    fit_line,
+    fit_report,
+    goodput_charts,
+    grid_table,
+    number,
+    row_line,
+    rows_table,
+)
+from ppsolve.solver.views.line_chart import Point
+
+MODEL = GoodputModel(
+    PerfParams(0.02, 0.002, 0.1, 0.007, 0.01, 0.001, 2.5), GradParams(0.0002, 0.09), 128
+)
+
+
+def drawn(renderable, width=100):
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(renderable)
+    return stream.getvalue()
+
+
+class TestGoodput:
+    def rows(self, allocations, most=4096, low=None, high=None, accumulation=False, compat=False):
+        limits = BatchLimits.of(128, most, (low, high), accumulation, compat)
+        rows = best_rows(MODEL, allocations, limits)
+        return rows, goodput_charts(MODEL, rows, limits)
+
+    def test_best_rows_are_those_of_the_library(self):
+        rows, _ = self.rows([(1, 1), (1, 4), (2, 16)])
+        goodput, atomic, accum = MODEL.optimize([1, 1, 2], [1, 4, 16], 4096)
+        assert [row.goodput for row in rows] == pytest.approx(goodput, rel=1e-12)
+        assert [row.atomic_bsz for row in rows] == atomic.tolist()
+        assert [row.accum_steps for row in rows] == accum.tolist()
+        for row in rows:
+            assert row.goodput == pytest.approx(row.throughput * row.efficiency, rel=1e-12)
+            assert row.batch_size == row.num_replicas * row.atomic_bsz * (row.accum_steps + 1)
+            assert row.throughput == pytest.approx(row.batch_size / row.step_time, rel=1e-12)
+
+    def test_allocations_that_allow_nothing(self):
+        rows, charts = self.rows([(1, 1), (1, 4)], most=256, low=100)
+        assert [row.is_allowed for row in rows] == [True, False]
+        assert (rows[1].goodput, rows[1].step_time) == (0, None)
+        assert "-" in drawn(rows_table(rows)).splitlines()[-1]
+        assert [series.name for series in charts[0].series] == ["1 replica on 1 node"]
+        assert self.rows([(1, 4)], most=256, low=100)[1] == []
+        assert row_line(rows[1]).plain == "4 replicas on 1 node: none allowed"
+
+    def test_predictions_without_gradient_statistics(self):
+        rows = predicted_rows(MODEL.perf, None, [(1, 4, 16, 1)])
+        assert (rows[0].batch_size, rows[0].efficiency, rows[0].goodput) == (128, None, None)
+        assert rows[0].is_allowed
+        assert rows[0].step_time == pytest.approx(MODEL.step_time(1, 4, 16, 1), rel=1e-12)
+        assert "goodput" not in drawn(rows_table(rows))
+
+    def test_below_the_initial_batch_size_there_is_a_step_time_but_no_goodput(self):
+        below, at = predicted_rows(MODEL.perf, MODEL, [(1, 4, 16, 0), (1, 4, 32, 0)])
+        assert (below.batch_size, below.efficiency, below.goodput) == (64, None, None)
+        assert below.throughput == pytest.approx(MODEL.throughput(1, 4, 16, 0), rel=1e-12)
+        assert (at.batch_size, at.goodput) == (128, pytest.approx(at.throughput, rel=1e-12))
+
+    @pytest.mark.parametrize("accumulation", [False, True])
+    @pytest.mark.parametrize("high", [13, 60, 200])
+    def test_lines_stay_within_the_limits_and_below_the_best(self, accumulation, high):
+        allocations = [(1, 1), (3, 5), (2, 8)] if accumulation else [(3, 11), (2, 16)]
+        rows, charts = self.rows(allocations, 2048, 8, high, accumulation)
+        drawn_lines = sorted(charts[0].series, key=lambda series: series.marked[0].x)
+        for row, series in zip(
+            sorted(rows, key=lambda row: row.batch_size), drawn_lines, strict=True
+        ):
+            assert [x for x, _ in series.line] == sorted({x for x, _ in series.line})
+            assert all(128 <= x <= 2048 for x, _ in series.line)
+            assert series.most == pytest.approx(row.goodput, rel=1e-12)
+            assert series.marked == [Point(row.batch_size, row.goodput, row.goodput)]
+            assert (row.batch_size, row.goodput) in series.line
+
+    @pytest.mark.parametrize(("replicas", "high"), [(1, 64), (16, 64), (5, 60)])
+    def test_each_batch_size_has_its_best_configuration(self, replicas, high):
+        limits = BatchLimits.of(128, 2048, (1, high), True)
+        rows = best_rows(MODEL, [(1, replicas)], limits)
+        line = dict(goodput_charts(MODEL, rows, limits)[0].series[0].line)
+        powers = {128, 256, 512, 1024, 2048}
+        assert {batch for batch in powers if batch % replicas == 0} <= line.keys()
+        for batch, found in line.items():
+            local = int(batch) // replicas
+            steps = [s for s in range(1, local + 1) if local % s == 0 and local // s <= high]
+            allowed = [s for s in steps if not (replicas == s == 1 and batch > 128)]
+            each = [MODEL.evaluate(1, replicas, local // s, s - 1) for s in allowed]
+            assert found == pytest.approx(max(each), rel=1e-12)
+
+    def test_the_line_reaches_the_largest_micro_batch(self):
+        rows, charts = self.rows([(3, 5)], most=4096, high=64)
+        assert rows[0].atomic_bsz == 64
+        assert charts[0].series[0].line[-1] == (5 * 64, rows[0].goodput)
+        assert "best marked" in charts[0].title
+
+    def test_the_published_choice_may_be_below_its_line(self):
+        rows, charts = self.rows([(3, 5)], most=4096, high=64, compat=True)
+        assert "published choice marked" in charts[0].title
+        assert rows[0].atomic_bsz < 64
+        assert charts[0].series[0].most > rows[0].goodput
+
+    def test_charts_by_number_of_allocations(self):
+        _, charts = self.rows([(nodes, k) for nodes in (1, 2, 4) for k in range(4, 24)])
+        assert "6 of 60 allocations" in charts[0].title
+        assert len(charts[0].series) == 6
+        assert [series.name for series in charts[1].series] == ["on one node", "on several nodes"]
+        assert all(series.marked == [] for series in charts[1].series)
+        assert len(self.rows([(1, 2), (1, 4)])[1]) == 1
+        few = self.rows([(1, 2), (1, 4), (1, 8)])[1][1]
+        assert [len(series.marked) for series in few.series] == [3]
+        assert self.rows([(1, 1)], most=128)[1] == []
+
+    def test_grids(self):
+        rows, _ = self.rows([(1, 4), (2, 4), (1, 8)])
+        lines = drawn(grid_table(rows)).splitlines()
+        assert lines[0].split() == ["replicas", "1", "node", "2", "nodes"]
+        assert lines[-2].split()[-1] == "-"
+        assert row_line(rows[0]).plain.startswith("4 replicas on 1 node: goodput ")
+
+    def test_tables_of_narrow_terminals(self):
+        rows, _ = self.rows([(1, 1)], high=64, accumulation=True)
+        assert "time (s)" in drawn(rows_table(rows), 80)
+        narrow, note = drawn(rows_table(rows), 50).split("left out: ")
+        assert "time (s)" not in narrow
+        assert "time (s)" in note
+        accum = rows[0].accum_steps
+        assert accum > 0
+        assert row_line(rows[0]).plain.endswith(f"a replica, {accum + 1} times)")
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [(0.0, "0"), (1e-8, "1.00000e-08"), (0.0210973, "0.0210973"), (2e7, "2.00000e+07")],
+    )
+    def test_parameters_of_any_size(self, value, text):
+        assert number(value) == text
+
+
+class TestFits:
+    @pytest.fixture
+    def fits(self):
+        nodes, replicas, size = (
+            grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64])
+        )
+        times = MODEL.accum_time(size), MODEL.optim_time(nodes, replicas, size)
+        whole = fit_goodput(nodes, replicas, size, *times)
+        alone = fit_goodput([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
+        return whole, alone
+
+    def test_a_whole_fit(self, fits):
+        text = drawn(fit_report("obs.csv: 18 observations", fits[0]))
+        assert text.startswith("obs.csv: 18 observations\n  objective ")
+        assert "not fitted" not in text
+        for name in ("alpha_c", "beta_n", "gamma", "accumulation step", "optimizer step"):
+            assert f"  {name} " in text
+
+    def test_what_the_data_leave_open(self, fits):
+        for width in (60, 80, 140):
+            text = drawn(fit_report("one", fits[1]), width)
+            assert "not fitted: why" in text
+            assert "no observation" in text
+            assert text.count("warning: ") == len(fits[1].warnings)
+            assert "raised" in text
+        line = fit_line("one", fits[1]).plain
+        assert line.startswith("one: objective ")
+        assert "(worst)" in line
+
+
+def test_rows_read_back():
+    row = GoodputRow(num_nodes=1, num_replicas=2, atomic_bsz=3, accum_steps=0, batch_size=6)
+    assert GoodputRow.model_validate_json(row.model_dump_json()) == row

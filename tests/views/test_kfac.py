@@ -1,0 +1,419 @@
+"""What is drawn and said of K-FAC work: iterations, letters, units, broken rules."""
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from ppsolve.models.core.result import Result, ScheduleDocument, ScheduledOp, Versions
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.kfac.result import (
+    RefreshEntry,
+    RefreshResult,
+    TieBreakEntry,
+    broken_rules,
+)
+from ppsolve.solver.kinds.kfac.heuristics import CAUSAL, refresh_entry, run_refresh_heuristic
+from ppsolve.solver.run.progress import Progress
+from ppsolve.solver.views.chart import Bar, Chart, Row
+from ppsolve.solver.views.colours import KFAC, PIPELINE, letter_of
+from ppsolve.solver.views.kfac.drawing import impossible_devices, per_device
+from ppsolve.solver.views.kfac.ids import RefreshId
+from ppsolve.solver.views.kfac.view import repeats_of
+from ppsolve.solver.views.progress import plain_line, run_lines
+from ppsolve.solver.views.reports import comparison, entry_line, report, summary_line
+from ppsolve.solver.views.terminal_chart import Axis
+from ppsolve.solver.views.wording import ITERATIONS, with_unit
+from tests.kinds.kfac.cases import measured
+from tests.marks import first
+from tests.views.shorthands import view_of_document
+from tests.views.test_views import drawn
+
+WIDTHS = (40, 60, 80, 120, 200)
+
+
+def entry(name="pipefisher", **fields):
+    return RefreshEntry(name=name, **{"status": "feasible", **fields})
+
+
+def result(**fields):
+    """A result of two devices that take 3 and 2 iterations."""
+    found = {
+        "instance": "demo", "status": "OPTIMAL", "objective": "iterations", "time_unit": "ns",
+        "value": 3, "makespan": 5500, "device_span": 5500, "bound": 3, "bound_by": "work",
+        "gap": 0.0, "bubble_ratio": 0.125, "best_by": "cp-sat", "stop_reason": "proved",
+        "wall_seconds": 1.5, "versions": Versions(ppsolve="0", python="3"), "iterations": 3,
+        "iterations_of": [3, 2], "usage_of": [90.5, 80.25], "bubbles_of": [12345, 1000],
+        "peak_saved_of": [4, 2.5], "oldest_of": [4, None], "bound_of": [3, 2],
+        "bounds_by": ["work", "cp-sat"],
+    }  # fmt: skip
+    return RefreshResult(**{**found, **fields})
+
+
+def op(name, kind, start, end, device=0, **labels):
+    return ScheduledOp(id=name, kind=kind, start=start, end=end, device=device, **labels)
+
+
+def document(*ops):
+    return ScheduleDocument(time_unit="us", ops=ops)
+
+
+REFRESH = document(
+    op("0/call_forward#0@0", "F", 0, 10, microbatch=0),
+    op("1/call_forward:up_pipe#0@0", "F", 0, 10, 1, microbatch=0),
+    op("0/cov_kron_A:m#0", "CA", 10, 20, microbatch=0),
+    op("0/call_backward#0@0", "B", 20, 40, microbatch=0),
+    op("1/call_backward:up_pipe#0@0", "B", 20, 40, 1, microbatch=0),
+    op("0/call_forward#0@1", "F", 40, 50, microbatch=0),
+    op("0+1/sync_kron_A:m", "SA", 50, 55),
+    op("0/inv_kron_A:m", "IA", 55, 60),
+    op("0/call_backward#0@1", "B", 60, 80, microbatch=0),
+)
+"""Two iterations on device 0 and one on device 1."""
+
+
+REPORT = """\
+demo: OPTIMAL, 3 iterations
+  iterations    3  by cp-sat
+  lower bound   3 iterations  by work
+  gap           0.00 %
+  bubble ratio  0.1250
+  staleness     9,000 ns, at least 8,500 ns (total completion time of inversions)
+  stopped       proved after 1.5 s
+
+                                               bubbles    peak    oldest
+  device   iterations   bound by     usage   left (ns)   saved   inverse
+  ──────────────────────────────────────────────────────────────────────
+       0            3   3 work     90.50 %      12,345       4     4 it.
+       1            2   2 cp-sat   80.25 %       1,000     2.5         -
+
+                                      over
+  heuristic           iterations      best   per device   status
+  ──────────────────────────────────────────────────────────────────────────────────────────────────
+  pipefisher-causal            4   33.33 %   4 2          feasible
+  pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature pa~
+
+pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
+  and claims fewer iterations than any valid schedule has:
+    device 0  2 iterations claimed, impossible: 31 curvature parts before their data; at least 3
+              iterations (proved by work)
+"""
+CHART = """\
+demo
+iteration 0                      1
+device 0 │F0   C0    B0         │F0   S  X  B0         │100%
+device 1 │f0   ······b0         │      S               │ 88%
+         └┬─────────────────────┴──────┬───────────────
+          0                            50 us
+ F forward   B backward   C curvature A   X inversion A
+ S sync A   · bubble  blank: op goes on
+ 1 column = 1.78 us; small letters: the second pipe; a row
+ends with the last iteration of its device's refresh
+
+  iterations  2
+  iteration   40 us
+  K-FAC work  done at 60 us, after 1.5 iterations
+
+                                     bubbles
+  device   iterations      usage   left (us)
+  ──────────────────────────────────────────
+       0            2   100.00 %           0
+       1            1    87.50 %           5
+"""
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "wanted"),
+    [("1", ITERATIONS, "1 iteration"), ("8", ITERATIONS, "8 iterations"), ("1", "us", "1 us")],
+)
+def test_units(text, unit, wanted):
+    assert with_unit(text, unit) == wanted
+
+
+def test_broken_rules_in_words():
+    breaks = {"cov_before_data": 31, "inv_before_cov": 1, "overlap": 2, "something_new": 3}
+    assert broken_rules(breaks) == (
+        "31 curvature parts before their data, 1 inversion before its curvature, 2 overlaps, "
+        "3 something_new"
+    )
+    assert broken_rules({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("counts", "marks", "wanted"),
+    [
+        ([9, 8, 8, 9], (), "9 8 8 9"),
+        ([2] * 8, (), "all 2"),
+        ([2, 2], (), "2 2"),
+        ([1], ("!",), "1!"),
+        ([1, 2, 1], ("!", "", "*"), "1! 2 1*"),
+        ([1] * 3, ("!", "", "!"), "1! 1 1!"),
+        ([1] * 3, ("!",) * 3, "all 1!"),
+        ([3, *[2] * 20], (), "2 to 3"),
+        (None, (), "-"),
+        ([], (), "-"),
+    ],
+)
+def test_iterations_per_device(counts, marks, wanted):
+    assert per_device(counts, marks) == wanted
+
+
+def test_letters_of_work_are_those_of_no_other_op():
+    others = {*PIPELINE, "O", "A", ">", "<"}
+    letters = [letter_of(kind) for kind in KFAC]
+    assert len(set(letters)) == len(letters)
+    assert not {*letters, *(letter.lower() for letter in letters)} & {
+        *others,
+        *(letter.lower() for letter in others),
+    }
+
+
+# Claims that are impossible.
+
+
+@pytest.mark.parametrize(
+    ("fields", "devices"),
+    [
+        ({"iterations_of": [2, 1], "breaks_of": [{"cov_before_data": 1}, {}]}, [0]),
+        ({"iterations_of": [2, 1], "breaks_of": [{"a": 1}, {"b": 1}]}, [0, 1]),
+        ({"iterations_of": [3, 2], "breaks_of": [{"a": 1}, {"b": 1}]}, []),
+        ({"iterations_of": [3, 1], "breaks": {"sync_not_aligned": 2}, "breaks_of": [{}, {}]}, [1]),
+        ({"status": "feasible", "iterations_of": [3, 1]}, []),
+        ({"status": "failed"}, []),
+    ],
+)
+def test_impossible_devices(fields, devices):
+    assert impossible_devices(entry(**{"status": "infeasible", **fields}), result()) == devices
+    assert impossible_devices(entry(**fields), result(bound_of=None)) == []
+
+
+def test_report_says_what_is_impossible_and_why():
+    parity = entry(
+        status="infeasible",
+        reason="breaks rules: whatever; first precedence: x",
+        value=2,
+        iterations_of=[2, 2],
+        breaks={"cov_before_data": 31, "overlap": 1},
+        breaks_of=[{"cov_before_data": 31}, {"overlap": 1}],
+    )
+    causal = entry("pipefisher-causal", value=4, gap=1 / 3, iterations_of=[4, 2])
+    tie = TieBreakEntry(name="staleness", value=9000, bound=8500)
+    text = drawn(report(result(heuristics=(parity, causal), tie_break=tie)), 100)
+    assert text == REPORT
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_reports_fit(width):
+    for found in (result(), result(value=None, iterations_of=None, status="UNKNOWN")):
+        assert max(map(len, drawn(report(found), width).splitlines())) <= width
+
+
+def test_lines_count_iterations():
+    text = "demo: OPTIMAL 3 iterations, bound 3, gap 0.00 %, 1.5 s"
+    assert summary_line(result()).plain == text
+    assert (
+        "FEASIBLE 1 iteration, bound 1"
+        in summary_line(result(status="FEASIBLE", value=1, bound=1)).plain
+    )
+    assert entry_line(entry(value=1), "ns").plain == "pipefisher: feasible 1 iteration"
+
+
+def test_what_is_unknown_is_left_out():
+    text = drawn(report(result(value=None, iterations_of=None, usage_of=None, bubbles_of=None,
+                               peak_saved_of=None, oldest_of=None, gap=None, status="UNKNOWN",
+                               bubble_ratio=None, makespan=None)))  # fmt: skip
+    assert text.splitlines()[0] == "demo: UNKNOWN"
+    assert re.search("0 +3 work", text)
+
+
+# Progress.
+
+
+def test_progress_counts_iterations():
+    event = Progress("bound", 1.0, "work", incumbent=2, bound=1, gap=0.5)
+    assert plain_line(event, ITERATIONS) == (
+        "[    1.00 s] bound: work  best 2 iterations  bound 1 iteration  gap 50.00 %"
+    )
+
+
+def test_events_that_say_nothing_new_are_told_once():
+    stream = io.StringIO()
+    listener = run_lines(stream, ITERATIONS)
+    for seconds, bound in ((1.0, 1), (2.0, 1), (3.0, 2), (4.0, 2), (5.0, 1)):
+        listener(Progress("bound", seconds, "cp-sat", bound=bound))
+    assert re.findall(r"\[ +(\d)", stream.getvalue()) == ["1", "3", "5"]
+
+
+# Comparison.
+
+
+def test_refreshes_beside_pipelines():
+    parity = entry(
+        status="infeasible", value=2, iterations_of=[2, 2], breaks_of=[{"a": 1}, {"b": 1}],
+        breaks={"a": 1, "b": 1},
+    )  # fmt: skip
+    causal = entry("pipefisher-causal", value=3, gap=0.0, iterations_of=[3, 2])
+    plain = Result(
+        instance="plain", status="FEASIBLE", objective="makespan", time_unit="us", value=93.5,
+        bound=90, gap=0.04, stop_reason="time_limit", wall_seconds=1.0,
+        versions=Versions(ppsolve="0", python="3"),
+    )  # fmt: skip
+    found = [result(heuristics=(parity, causal)), plain]
+    for width in WIDTHS[1:]:
+        lines = drawn(comparison(found), width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert any(re.match(r"demo +2! 2\* +3 2 +3 2", line) for line in lines)
+    assert re.search(r"demo +OPTIMAL +3 iterations +3 ", "\n".join(lines))
+    assert re.search(r"plain +FEASIBLE +93.5 +90 ", "\n".join(lines))
+    alone = drawn(comparison([plain, plain]))
+    assert "per device" not in alone
+    assert "breaks rules" not in alone
+
+
+# Names of ops.
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "wanted"),
+    [
+        ("0/call_forward#1@2", "F", ((0,), "call_forward", 2)),
+        ("12/call_backward:up_pipe#0@0", "B", ((12,), "call_backward:up_pipe", 0)),
+        ("0/cov_kron_A:a.b#2", "CA", ((0,), "cov_kron_A:a.b", None)),
+        ("0+3/sync_kron_A:m", "SA", ((0, 3), "sync_kron_A:m", None)),
+        ("F0.0", "F", None),
+        ("IA0:m@1", "IA", None),
+        ("0/call_forward#1@2", "op", None),
+    ],
+)
+def test_names_of_ops(name, kind, wanted):
+    found = RefreshId.of(op(name, kind, 0, 1))
+    assert (found and (found.devices, found.label, found.iteration)) == wanted
+    if found:
+        assert found.pipe == ("up_pipe" in name)
+
+
+def test_repeats():
+    repeats = repeats_of(REFRESH)
+    assert (repeats.counts, repeats.period, repeats.starts) == ({0: 2, 1: 1}, 40, [0, 40])
+    both = view_of_document("demo", REFRESH, iterations=(0, 1))
+    assert both.chart.window == (0, 80)
+    assert repeats_of(REFRESH, 45.0).period == 45
+    assert repeats_of(document(REFRESH.ops[0], REFRESH.ops[2])).period == 20
+    assert repeats_of(document(op("F0.0", "F", 0, 1))) is None
+
+
+def test_period_is_told_by_ops_that_no_clock_cuts_off():
+    ops = [
+        op("0/call_forward#0@0", "F", 0, 5),
+        op("0/call_forward#0@1", "F", 30, 45),
+        op("0/call_backward#0@0", "B", 20, 30),
+        op("0/call_backward#0@1", "B", 60, 70),
+    ]
+    assert repeats_of(document(*ops)).period == 40
+
+
+# Charts.
+
+
+def test_chart_of_iterations():
+    assert drawn(view_of_document("demo", REFRESH), 60) == CHART
+
+
+def test_rows_end_with_their_iterations():
+    rows = [Row("device 0", True, [Bar(0, 10, "F", "F", "F0")], end=40.0)]
+    lines = drawn(Chart(rows, 80, "us", iterations=[0, 40]), 60).splitlines()
+    first, second = re.fullmatch(r"device 0 │(.*)│(.*)│ 25%", lines[1]).groups()
+    assert re.fullmatch("F0 +·+", first)
+    assert second.strip() == ""
+
+
+def test_syncs_are_drawn_where_they_ran():
+    beside = document(*REFRESH.ops, op("0/sync_kron_B:m", "SB", 62, 64))
+    view = view_of_document("demo", beside, links=True)
+    assert "comm 0 │" in drawn(view, 80)
+    hidden = view_of_document("demo", beside)
+    assert "syncs are not drawn; --links draws them" in drawn(hidden, 80)
+    assert "comm" not in drawn(view_of_document("demo", REFRESH, links=True), 80)
+
+
+@pytest.mark.parametrize(("usage", "is_beside"), [([100.0, 87.5], False), ([93.75, 75.0], True)])
+def test_usage_tells_where_syncs_ran(usage, is_beside):
+    figures = result(usage_of=usage)
+    view = view_of_document("demo", REFRESH, figures, links=True)
+    text = drawn(view)
+    assert ("comm 1 │" in text) is is_beside
+    shares = [int(share) for share in re.findall(r"│ *(\d+)%\n", text)]
+    assert shares == [round(share) for share in usage]
+
+
+def test_iterations_that_are_not_there():
+    with pytest.raises(InputError, match="expected iterations from 0 to 1, got 2"):
+        view_of_document("demo", REFRESH, iterations=(0, 2))
+    with pytest.raises(InputError, match="around a pinned pipeline"):
+        view_of_document("demo", document(op("F0.0", "F", 0, 1)), iterations=(0, 0))
+
+
+@pytest.fixture(
+    scope="module", params=first(1, ["c03_chimera_base_p4_m4", "c09_gpipe_large_p8_m4"])
+)
+def real(request):
+    pattern = measured(request.param)
+    outcome = run_refresh_heuristic(CAUSAL, pattern)
+    return refresh_entry(outcome, pattern, with_schedule=True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_real_charts_fit(real, width, encoding):
+    view = view_of_document("real", real.schedule, real)
+    text = drawn(view, width, encoding=encoding)
+    assert max(map(len, text.splitlines())) <= width
+    rows = [line for line in text.splitlines() if line.startswith("device ")][: len(real.labels)]
+    assert len({len(row) for row in rows}) == 1
+    edge = "│" if encoding == "utf-8" else "|"
+    if width >= 120:
+        assert [row.count(edge) for row in rows] == [real.iterations + 1] * len(rows)
+    if width >= 80:
+        shares = [int(re.search(r"(\d+)%", row)[1]) for row in rows]
+        assert shares == [round(usage) for usage in real.usage_of]
+
+
+def test_legend_breaks_between_its_items(real):
+    lines = drawn(view_of_document("real", real.schedule, real), 80).splitlines()
+    words = ("C curvature A", "D curvature B", "X inversion A", "Y inversion B", "op goes on")
+    assert all(any(word in line for line in lines) for word in words)
+
+
+# The axis.
+
+
+@given(
+    st.integers(1, 200),
+    st.lists(st.floats(0.01, 1e6), min_size=1, max_size=30),
+    st.floats(0, 0.9),
+)
+def test_segments_fill_the_width(width, lengths, share):
+    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    end = sum(lengths)
+    axis = Axis.of((share * end, end), starts, width)
+    assert sum(part.width for part in axis.segments) + len(axis.segments) - 1 == width
+    at = 0
+    for part in axis.segments:
+        assert part.column == at
+        at += part.width + 1
+    assert 0 <= axis.column_of(share * end) <= axis.column_of(end) <= width
+    assert len(axis.numbers(10)) <= width + 10
+
+
+def test_iterations_without_room_have_no_separators():
+    axis = Axis.of((0, 100), list(range(0, 100, 2)), 60)
+    assert len(axis.segments) == 1
+    numbers = axis.numbers(10)
+    assert isinstance(numbers, Text)
+    assert numbers.plain.split()[:3] == ["iteration", "0", "2"]

@@ -1,0 +1,83 @@
+"""What narrow terminals leave out is named, with the way to see it."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ppsolve.solver.views.chart import Bar, Chart, Row
+from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
+from ppsolve.solver.views.terminal import TerminalConsole
+
+
+def drawn(renderable, width):
+    buffer = io.StringIO()
+    Console(file=buffer, width=width, color_system=None).print(renderable)
+    return buffer.getvalue()
+
+
+TABLE = FittingTable(
+    TableColumn("name", ["aaaa"], is_text=True),
+    TableColumn("first\nend", ["1"], expendable=1),
+    TableColumn("pipe-\nfisher", ["123456"], expendable=2),
+)
+"""4 + 3 + 5 + 3 + 6 columns."""
+
+
+def test_a_table_says_which_columns_it_leaves_out_and_how_to_see_them():
+    text = drawn(TABLE, 20)
+    assert "fisher" not in text.splitlines()[1]
+    words = " ".join(text.split())
+    assert "left out: pipe-fisher (COLUMNS=21 shows all)" in words
+    assert drawn(TABLE, 10).splitlines()[3:6] == ["left out: ", "first end,", "pipe-fishe"]
+
+
+@pytest.mark.parametrize(("shown", "width"), [(TABLE, 21), (indented(TABLE), 23)])
+def test_nothing_is_left_out_from_the_width_that_it_names(shown, width):
+    assert f"COLUMNS={width} " in " ".join(drawn(shown, width - 1).split())
+    assert "left out" not in drawn(shown, width)
+
+
+def test_where_a_width_is_given_a_wider_one_is_asked_for(capsys):
+    TerminalConsole(width=20).print(TABLE)
+    assert "left out: pipe-fisher (--width 21 shows all)" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_columns_that_stay_are_not_called_left_out():
+    assert "left out" not in drawn(FittingTable(TableColumn("a long header", ["1"])), 5)
+
+
+def chart(count, length, part=(0, None), **fields):
+    bars = [Bar(k * length, (k + 1) * length, "F", "F", f"F{k}") for k in range(count)]
+    return Chart([Row("device 0", True, bars)], count * length, "us", part, **fields)
+
+
+@pytest.mark.parametrize(
+    ("part", "hint"),
+    [
+        ((0, None), "--from 0 --to 220 draws a part with names"),
+        ((0, 220), None),
+        ((1000, None), "--from 1000 --to 1200 draws a part with names"),
+    ],
+)
+def test_a_chart_of_ops_narrower_than_columns_names_a_part(part, hint):
+    """80 columns less 10 for the name and 5 for the share: 65 ops, or 22 with 3 columns each."""
+    text = " ".join(drawn(chart(200, 10, part), 80).split())
+    assert "ops are narrower" not in text if hint is None else hint in text
+
+
+def test_a_refresh_names_iterations():
+    text = drawn(chart(200, 10, iterations=[0, 1000]), 80)
+    assert "--iteration K draws one iteration" in text
+
+
+@pytest.mark.parametrize("count", [0, 1, 65])
+def test_a_chart_that_is_wide_enough_has_no_hint(count):
+    assert "narrower" not in drawn(chart(count, 10), 80)
+
+
+def test_parts_are_named_in_plain_digits():
+    assert "--from 0 --to 2200000000 draws" in drawn(chart(200, 10**8), 80)
+    assert "--from 0 --to 0.0022 draws" in drawn(chart(200, 0.0001), 80)
