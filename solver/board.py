@@ -37,6 +37,9 @@ class Bound:
 
 TRIVIAL = Bound("trivial", 0)
 
+TARGET = "target"
+"""Name of a value that is good enough: no bound, schedules may be below it."""
+
 
 @dataclass(frozen=True)
 class Incumbent:
@@ -187,6 +190,26 @@ class Board:
             board.incumbent = Incumbent(known.value, "given", known)
         return board
 
+    @classmethod
+    def with_target(cls, known: Schedule, target: int) -> Board:
+        """Return a board of a search that may end at a target, which is no bound.
+
+        Parameters
+        ----------
+        known : Schedule
+            A valid schedule to begin with.
+        target : int
+            A value in ticks that is good enough.
+
+        Returns
+        -------
+        Board
+            Without a clock and without subscribers.
+        """
+        board = cls.beginning(known)
+        board.bound = Bound(TARGET, target)
+        return board
+
     @property
     def value(self) -> int | None:
         """The best value, None while there is none."""
@@ -252,7 +275,7 @@ class Board:
         return True
 
     def _keeps(self, found: Incumbent, *, ties: bool) -> bool:
-        if found.value < self.bound.value:
+        if found.value < self.bound.value and self.bound.name != TARGET:
             raise WrongScheduleError(
                 f"{found.by} found {found.value} below the bound {self.bound.value} "
                 f"of {self.bound.name}"

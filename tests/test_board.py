@@ -56,6 +56,12 @@ def test_a_schedule_below_the_bound_is_an_error() -> None:
         board.propose(at(PROBLEM, 0, 2), "one")
 
 
+def test_a_schedule_below_a_target_is_kept() -> None:
+    board = Board.with_target(at(PROBLEM, 10, 0), 6)
+    assert board.propose(at(PROBLEM, 0, 2), "one")
+    assert (board.value, board.is_closed) == (5, True)
+
+
 def test_the_best_bound_of_each_rule_is_listed_as_they_come() -> None:
     board = Board()
     raised = [board.raise_bound(*each) for each in ((3, "a"), (2, "b"), (4, "b"), (1, "a"))]

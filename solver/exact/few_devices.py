@@ -120,7 +120,8 @@ class FewDevices:
         known, steps = part.of(self.best), self.params.steps * len(resources)
         with suppress(MemoryDeadlockError):
             known = min(known, list_tail(part.problem), key=lambda schedule: schedule.value)
-        own = Board.beginning(known, self.lower)
+        # The optimum of a part may be below the bound of the whole, where it is of no use.
+        own = Board.with_target(known, self.lower)
         return Open(part, implied, order_search(known, Effort(self._clock, board=own), steps=steps))
 
     def _next(self, known: Open) -> Open:

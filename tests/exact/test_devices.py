@@ -20,7 +20,7 @@ from ppsolve.solver.exact.device_part import Machines, obstacle
 from ppsolve.solver.exact.few_devices import FewDevices
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics import order_search
-from ppsolve.solver.heuristics.generic import list_tail
+from ppsolve.solver.heuristics.generic import list_serial, list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.studies.generate.flags import IntegerRange, PerDevice
 from ppsolve.solver.studies.generate.instances import generate
@@ -216,3 +216,14 @@ def test_problems_without_such_parts_are_told_why(changed: dict[str, object]) ->
     problem = replace(small([op("a", 1, "r")]), families=(np.array([[0]]),))
     assert obstacle(problem) is None
     assert obstacle(replace(problem, **changed)) is not None
+
+
+def test_a_part_may_be_shorter_than_the_bound_of_the_whole() -> None:
+    # That bound ends the search over the orders of a part, which may reach less with one move.
+    lengths = dict.fromkeys(("forward", "backward_input", "backward_weight"), IntegerRange(1, 40))
+    room = PerDevice(Decimal("0.75"))
+    problem = lower(generate(seed=4, devices=4, microbatches=8, capacity=room, **lengths))
+    known = list_serial(problem).normalised()
+    bound = int(0.9 * known.value)
+    limits = replace(LIMITS, deterministic=0.3)
+    assert FewDevices(ImpliedOrder(problem), Board.beginning(known, bound), limits).run() >= bound
