@@ -213,7 +213,7 @@ def test_imports_point_one_way(path: Path) -> None:
 REPORTING = {"propose", "raise_bound"}
 """The verbs by which a schedule or a bound reaches the board; `retract` and `close` end one."""
 
-BOARD = {"beginning", "propose", "raise_bound", "retract", "subscribe", "close"}
+BOARD = {"beginning", "with_target", "propose", "raise_bound", "retract", "subscribe", "close"}
 
 
 def test_schedules_and_bounds_reach_a_run_by_two_verbs() -> None:
