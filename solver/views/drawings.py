@@ -93,40 +93,25 @@ class Drawn:
         return bound_of(self.shown.source, Objective.MAKESPAN)
 
     @property
-    def captions(self) -> list[str]:
-        """Value, bound and gap in one line, long and short; the end where no more is known."""
+    def caption(self) -> str:
+        """Value, bound and gap in one line; the end where no more is known."""
         found = self.shown.source
         if isinstance(found, Result):
-            return [caption_of(found), caption_of(found, with_methods=False)]
-        return [f"makespan {figure(self.shown.end)} {self.shown.unit}"]
+            return caption_of(found)
+        return f"makespan {figure(self.shown.end)} {self.shown.unit}"
 
 
-def caption_of(found: Result, *, with_methods: bool = True) -> str:
-    """Return value, bound and gap of a result in one line.
-
-    Parameters
-    ----------
-    found : Result
-    with_methods : bool
-        Also say what found the value and what proved the bound.
-
-    Returns
-    -------
-    str
-    """
+def caption_of(found: Result) -> str:
+    """Return value, bound and gap of a result in one line."""
     name, unit = spaced(found.objective), unit_of(found)
     value, bound = figures(found.value, found.bound)
-    by, proof = (
-        f" by {method}" if method and with_methods else ""
-        for method in (found.best_by, found.bound_by)
-    )
     parts = []
     if found.value is not None:
-        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit) + by)
+        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit))
     if found.gap == 0 and found.bound_by:
-        parts.append(f"proved optimal{proof}")
+        parts.append("proved optimal")
     elif found.bound is not None:
-        parts.append(f"lower bound {with_unit(bound, unit)}{proof}")
+        parts.append(f"lower bound {with_unit(bound, unit)}")
         parts += [] if found.gap is None else [f"gap {percent(found.gap)}"]
     return ", ".join(parts)
 

@@ -84,7 +84,7 @@ def _chart(found: Result | HeuristicEntry | Plan) -> str:
             data = b64encode(png_of(schedule_figure(drawn, "", SHEET.page_inches))).decode()
     except PpsolveError:
         return ""
-    alt = text(drawn.captions[0])
+    alt = text(drawn.caption)
     return f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
 
 
