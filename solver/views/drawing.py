@@ -11,13 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    ScheduleDocument,
-    Status,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import AmountCurve, pool_curves
@@ -258,10 +252,6 @@ class Drawing:
     def shape(self, instance: Instance) -> Facts:
         """Yield facts of an instance that are known before it is lowered."""
         yield from ()
-
-    def recognises(self, document: ScheduleDocument) -> bool:
-        """Return True if a schedule without its instance is of this kind."""
-        return False
 
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the chart and the figures of a schedule, with or without its instance.

@@ -42,7 +42,7 @@ class ViewOptions:
         """
         if self.iterations is not None:
             raise InputError(
-                "expected the schedule of a K-FAC refresh around a pinned pipeline",
+                "expected a K-FAC refresh around a pinned pipeline, with its instance",
                 field="--iteration",
             )
 

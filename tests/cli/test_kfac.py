@@ -319,7 +319,7 @@ def test_iterations_of_other_schedules(run, tmp_path):
     file = write(tmp_path / "x.json", CYCLE)
     done = run("show", file, "--heuristic", "list-tail", "--iteration", "0")
     assert done.exit_code == 2
-    assert "expected the schedule of a K-FAC refresh around a pinned pipeline" in done.stderr
+    assert "expected a K-FAC refresh around a pinned pipeline" in done.stderr
 
 
 def test_show_a_cycle(run, tmp_path):

@@ -193,7 +193,7 @@ def test_show_of_a_heuristic_and_its_entry(run, tmp_path):
     assert "in flight │" in run("show", "layers.json", "entry.json").stdout
     alone = run("show", "entry.json")
     assert alone.exit_code == 0
-    assert re.search(r"exposed +180 us", alone.stdout)
+    assert "device 0 │" in alone.stdout
 
 
 def test_show_of_a_bare_schedule_knows_no_flight(run, solved, tmp_path):
@@ -213,16 +213,6 @@ def test_an_order_of_another_schedule_is_not_believed(run, solved, tmp_path):
         "wrong.json: its order does not run as its schedule; the schedule is drawn" in done.stderr
     )
     assert re.search(r"makespan +330 us", done.stdout)
-
-
-@pytest.mark.parametrize("curve", ["in_flight_curve", "live_bytes_curve"])
-def test_curves_that_cannot_be_drawn_are_refused(run, solved, tmp_path, curve):
-    solved[curve][1][0] = float("nan")
-    del solved["instance_document"]
-    (tmp_path / "wrong.json").write_text(json.dumps(solved))
-    done = run("show", "wrong.json")
-    assert done.exit_code == 2
-    assert done.stderr == f"error: wrong.json: {curve}[1]: expected finite numbers\n"
 
 
 def test_show_describes_an_instance(run):

@@ -16,20 +16,20 @@ from ppsolve.models.kinds.kfac.result import (
     TieBreakEntry,
     broken_rules,
 )
-from ppsolve.solver.kinds.kfac.heuristics import CAUSAL, refresh_entry, run_refresh_heuristic
+from ppsolve.solver.api.api import simulate
+from ppsolve.solver.api.kinds import kind_of, load_instance
+from ppsolve.solver.kinds.kfac.heuristics import CAUSAL
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.views.chart import Bar, Chart, Row
 from ppsolve.solver.views.colours import KFAC, PIPELINE, letter_of
 from ppsolve.solver.views.kfac.drawing import impossible_devices, per_device
-from ppsolve.solver.views.kfac.ids import RefreshId
-from ppsolve.solver.views.kfac.view import repeats_of
+from ppsolve.solver.views.kfac.view import iteration_of
 from ppsolve.solver.views.progress import plain_line, run_lines
 from ppsolve.solver.views.reports import comparison, entry_line, report, summary_line
 from ppsolve.solver.views.terminal_chart import Axis
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
-from tests.kinds.kfac.cases import measured
-from tests.marks import first
-from tests.views.shorthands import view_of_document
+from tests.paths import ROOT
+from tests.views.shorthands import view_of_document, view_of_schedule
 from tests.views.test_views import drawn
 
 WIDTHS = (40, 60, 80, 120, 200)
@@ -61,20 +61,6 @@ def document(*ops):
     return ScheduleDocument(time_unit="us", ops=ops)
 
 
-REFRESH = document(
-    op("0/call_forward#0@0", "F", 0, 10, microbatch=0),
-    op("1/call_forward:up_pipe#0@0", "F", 0, 10, 1, microbatch=0),
-    op("0/cov_kron_A:m#0", "CA", 10, 20, microbatch=0),
-    op("0/call_backward#0@0", "B", 20, 40, microbatch=0),
-    op("1/call_backward:up_pipe#0@0", "B", 20, 40, 1, microbatch=0),
-    op("0/call_forward#0@1", "F", 40, 50, microbatch=0),
-    op("0+1/sync_kron_A:m", "SA", 50, 55),
-    op("0/inv_kron_A:m", "IA", 55, 60),
-    op("0/call_backward#0@1", "B", 60, 80, microbatch=0),
-)
-"""Two iterations on device 0 and one on device 1."""
-
-
 REPORT = """\
 demo: OPTIMAL, 3 iterations
   iterations    3  by cp-sat
@@ -101,30 +87,6 @@ pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
     device 0  2 iterations claimed, impossible: 31 curvature parts before their data; at least 3
               iterations (proved by work)
 """
-CHART = """\
-demo
-iteration 0                      1
-device 0 │F0   C0    B0         │F0   S  X  B0         │100%
-device 1 │f0   ······b0         │      S               │ 88%
-         └┬─────────────────────┴──────┬───────────────
-          0                            50 us
- F forward   B backward   C curvature A   X inversion A
- S sync A   · bubble  blank: op goes on
- 1 column = 1.78 us; small letters: the second pipe; a row
-ends with the last iteration of its device's refresh
-
-  iterations  2
-  iteration   40 us
-  K-FAC work  done at 60 us, after 1.5 iterations
-
-                                     bubbles
-  device   iterations      usage   left (us)
-  ──────────────────────────────────────────
-       0            2   100.00 %           0
-       1            1    87.50 %           5
-"""
-
-
 # Words.
 
 
@@ -276,53 +238,61 @@ def test_refreshes_beside_pipelines():
     assert "breaks rules" not in alone
 
 
-# Names of ops.
+# Charts.
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "wanted"),
     [
-        ("0/call_forward#1@2", "F", ((0,), "call_forward", 2)),
-        ("12/call_backward:up_pipe#0@0", "B", ((12,), "call_backward:up_pipe", 0)),
-        ("0/cov_kron_A:a.b#2", "CA", ((0,), "cov_kron_A:a.b", None)),
-        ("0+3/sync_kron_A:m", "SA", ((0, 3), "sync_kron_A:m", None)),
+        ("0/call_forward#1@2", "F", 2),
+        ("12/call_backward:up_pipe#0@0", "B", 0),
+        ("0/cov_kron_A:a.b#2", "CA", None),
+        ("0+3/sync_kron_A:m", "SA", None),
         ("F0.0", "F", None),
-        ("IA0:m@1", "IA", None),
-        ("0/call_forward#1@2", "op", None),
     ],
 )
-def test_names_of_ops(name, kind, wanted):
-    found = RefreshId.of(op(name, kind, 0, 1))
-    assert (found and (found.devices, found.label, found.iteration)) == wanted
-    if found:
-        assert found.pipe == ("up_pipe" in name)
+def test_iterations_of_ops(name, kind, wanted):
+    assert iteration_of(op(name, kind, 0, 1)) == wanted
 
 
-def test_repeats():
-    repeats = repeats_of(REFRESH)
-    assert (repeats.counts, repeats.period, repeats.starts) == ({0: 2, 1: 1}, 40, [0, 40])
-    both = view_of_document("demo", REFRESH, iterations=(0, 1))
-    assert both.chart.window == (0, 80)
-    assert repeats_of(REFRESH, 45.0).period == 45
-    assert repeats_of(document(REFRESH.ops[0], REFRESH.ops[2])).period == 20
-    assert repeats_of(document(op("F0.0", "F", 0, 1))) is None
+@pytest.fixture(scope="module")
+def chimera():
+    instance = load_instance(ROOT / "instances/kfac/pinned/bert-4x8-chimera.json")
+    return instance, simulate(instance, CAUSAL.name)
 
 
-def test_period_is_told_by_ops_that_no_clock_cuts_off():
-    ops = [
-        op("0/call_forward#0@0", "F", 0, 5),
-        op("0/call_forward#0@1", "F", 30, 45),
-        op("0/call_backward#0@0", "B", 20, 30),
-        op("0/call_backward#0@1", "B", 60, 70),
-    ]
-    assert repeats_of(document(*ops)).period == 40
+def shown(chimera, **frame):
+    instance, found = chimera
+    kind = kind_of(instance)
+    problem = kind.lower(instance, document=found.model_dump(mode="json"))
+    schedule = kind.read(instance, problem, found.model_dump(mode="json"))[0]
+    return view_of_schedule("demo", instance, schedule, found, **frame)
 
 
-# Charts.
+def test_chart_of_iterations(chimera):
+    lines = drawn(shown(chimera), 120).splitlines()
+    assert lines[1].split() == ["iteration", "0", "1", "2", "3"]
+    rows = {line.split("│")[0].strip(): line.split("│")[1:] for line in lines if "│" in line}
+    assert list(rows) == [f"device {device}" for device in range(4)]
+    assert [len(row) for row in rows.values()] == [5] * 4
+    assert rows["device 1"][3].strip() == ""  # which has three iterations
+    assert rows["device 0"][-1].strip() == "88%"
+    text = "\n".join(lines)
+    assert "small letters: the second pipe; a row ends with the last iteration" in text
+    assert re.search(r"iterations +4\n +iteration +882 ms\n +K-FAC work +done at 3,432 ms", text)
+    assert re.search(r"\n +1 +3 +90.25 % +258 +11 +5 it.", text)
 
 
-def test_chart_of_iterations():
-    assert drawn(view_of_document("demo", REFRESH), 60) == CHART
+def test_one_iteration(chimera):
+    text = drawn(shown(chimera, iterations=(1, 1)), 120)
+    assert re.search(r"\niteration 1\n", text)
+    assert "│f0  f1 f2  f3" in text
+
+
+def test_without_the_instance_the_ops_have_their_devices(chimera):
+    text = drawn(view_of_document("demo", chimera[1].schedule), 120)
+    assert "device 3 │" in text
+    assert "iteration" not in text
 
 
 def test_rows_end_with_their_iterations():
@@ -333,59 +303,34 @@ def test_rows_end_with_their_iterations():
     assert second.strip() == ""
 
 
-def test_syncs_are_drawn_where_they_ran():
-    beside = document(*REFRESH.ops, op("0/sync_kron_B:m", "SB", 62, 64))
-    view = view_of_document("demo", beside, links=True)
-    assert "comm 0 │" in drawn(view, 80)
-    hidden = view_of_document("demo", beside)
-    assert "syncs are not drawn; --links draws them" in drawn(hidden, 80)
-    assert "comm" not in drawn(view_of_document("demo", REFRESH, links=True), 80)
+def test_syncs_are_drawn_beside_their_devices(chimera):
+    assert "comm 0 │" in drawn(shown(chimera, links=True), 120)
+    assert "syncs are not drawn; --links draws them" in drawn(shown(chimera), 120)
 
 
-@pytest.mark.parametrize(("usage", "is_beside"), [([100.0, 87.5], False), ([93.75, 75.0], True)])
-def test_usage_tells_where_syncs_ran(usage, is_beside):
-    figures = result(usage_of=usage)
-    view = view_of_document("demo", REFRESH, figures, links=True)
-    text = drawn(view)
-    assert ("comm 1 │" in text) is is_beside
-    shares = [int(share) for share in re.findall(r"│ *(\d+)%\n", text)]
-    assert shares == [round(share) for share in usage]
-
-
-def test_iterations_that_are_not_there():
-    with pytest.raises(InputError, match="expected iterations from 0 to 1, got 2"):
-        view_of_document("demo", REFRESH, iterations=(0, 2))
+def test_iterations_that_are_not_there(chimera):
+    with pytest.raises(InputError, match="expected iterations from 0 to 3, got 4"):
+        shown(chimera, iterations=(0, 4))
     with pytest.raises(InputError, match="around a pinned pipeline"):
         view_of_document("demo", document(op("F0.0", "F", 0, 1)), iterations=(0, 0))
 
 
-@pytest.fixture(
-    scope="module", params=first(1, ["c03_chimera_base_p4_m4", "c09_gpipe_large_p8_m4"])
-)
-def real(request):
-    pattern = measured(request.param)
-    outcome = run_refresh_heuristic(CAUSAL, pattern)
-    return refresh_entry(outcome, pattern, with_schedule=True)
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_real_charts_fit(real, width, encoding):
-    view = view_of_document("real", real.schedule, real)
-    text = drawn(view, width, encoding=encoding)
+def test_charts_fit(chimera, width, encoding):
+    text = drawn(shown(chimera), width, encoding=encoding)
     assert max(map(len, text.splitlines())) <= width
-    rows = [line for line in text.splitlines() if line.startswith("device ")][: len(real.labels)]
+    rows = [line for line in text.splitlines() if line.startswith("device ")][:4]
     assert len({len(row) for row in rows}) == 1
     edge = "│" if encoding == "utf-8" else "|"
-    if width >= 120:
-        assert [row.count(edge) for row in rows] == [real.iterations + 1] * len(rows)
     if width >= 80:
         shares = [int(re.search(r"(\d+)%", row)[1]) for row in rows]
-        assert shares == [round(usage) for usage in real.usage_of]
+        assert shares == [round(usage) for usage in chimera[1].usage_of]
+        assert all(row.count(edge) == 5 for row in rows)
 
 
-def test_legend_breaks_between_its_items(real):
-    lines = drawn(view_of_document("real", real.schedule, real), 80).splitlines()
+def test_legend_breaks_between_its_items(chimera):
+    lines = drawn(shown(chimera), 80).splitlines()
     words = ("C curvature A", "D curvature B", "X inversion A", "Y inversion B", "op goes on")
     assert all(any(word in line for line in lines) for word in words)
 

@@ -20,7 +20,6 @@ from ppsolve.solver.views.overlap.drawing import plain_failure
 from ppsolve.solver.views.overlap.view import (
     collective_kind,
     held,
-    is_overlap_document,
     program_of,
     stream_rows,
 )
@@ -163,28 +162,13 @@ def test_a_window_narrows_chart_and_curves_alike():
     assert set(data.split("│")[1]) == {"·"}
 
 
-def test_without_the_instance_rows_follow_from_times():
+def test_without_the_instance_kernels_lie_in_the_row_of_their_device():
     document = ScheduleDocument.of(report_of(LAYERS).schedule)
-    assert is_overlap_document(document)
-    rows = stream_rows(document)
-    assert [row.name for row in rows] == ["compute", "comm 0", "comm 1"]
-    text = drawn(view_of_document("title", document), 80)
-    assert re.search(r"exposed +180 us", text)
-    assert "in flight" not in text
-    assert "curves" not in text
-
-
-def test_other_schedules_are_no_programs():
-    ops = (ScheduledOp(id="F0.0", kind="F", start=0, end=1),)
-    assert not is_overlap_document(ScheduleDocument(time_unit="us", ops=ops))
-    assert not is_overlap_document(ScheduleDocument(time_unit="us", ops=()))
-
-
-def test_results_without_their_instance_keep_their_curves():
-    solved = api.optimize(LAYERS, time_limit=5, workers=1)
-    text = drawn(view_of_document("title", solved.schedule, solved), 80)
-    assert "in flight" in text
-    assert re.search(rf"peak live bytes +{solved.peak_live_bytes:g}\b", text)
+    text = drawn(view_of_document("title", document, links=True), 80)
+    rows = [line.split("│")[0].strip() for line in text.splitlines() if "│" in line]
+    assert rows == ["device 0", "comm 0"]
+    assert re.search(r"makespan +470 us", text)
+    assert re.search(r"device 0 +290 +180 +61.7%", text)
 
 
 @given(programs())

@@ -11,13 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    ScheduleDocument,
-    Status,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
@@ -38,12 +32,7 @@ from ppsolve.solver.views.drawing import (
     sizes,
 )
 from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.views.kfac.view import (
-    PipelineRepeats,
-    device_table,
-    repeats_of,
-    report_of_refresh,
-)
+from ppsolve.solver.views.kfac.view import device_table, report_of_refresh
 from ppsolve.solver.views.pipeline import pipeline_shape
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.views.tables import (
@@ -222,7 +211,7 @@ class KfacDrawing(Drawing):
         if not is_refresh(known):
             return None
         pattern = pattern_of(known)
-        return pattern.scale.time(pattern.period)
+        return float(pattern.scale.time(pattern.period))
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh."""
@@ -272,14 +261,10 @@ class KfacDrawing(Drawing):
         rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
         return described(given, rows, devices=_cycle_devices(problem))
 
-    def recognises(self, document: ScheduleDocument) -> bool:
-        """Whether ops of the schedule are repeated by iteration."""
-        return repeats_of(document) is not None
-
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the iterations of a refresh, or the chart of a cycle."""
-        repeats = _repeats(shown)
-        return super().view(shown) if repeats is None else report_of_refresh(shown, repeats)
+        period = None if shown.instance is None else self.period(shown.instance)
+        return super().view(shown) if period is None else report_of_refresh(shown, period)
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
@@ -307,15 +292,6 @@ class KfacDrawing(Drawing):
         if any(mark in cell for row in found.rows for cell in row[1:-2] for mark in MARKS):
             note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
             yield Text(note, "dim")
-
-
-def _repeats(shown: ScheduleView) -> PipelineRepeats | None:
-    given, period = cast("KfacInstance | None", shown.instance), None
-    if given is not None and shown.problem is not None:
-        if not is_refresh(given):
-            return None
-        period = float(shown.problem.scale.time(pattern_of(given).period))
-    return repeats_of(shown.document, period)
 
 
 def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
@@ -28,7 +28,6 @@ from ppsolve.solver.views.figures import ABSENT, figure, percent
 from ppsolve.solver.views.overlap.view import (
     collective_kind,
     exposed_text,
-    is_overlap_document,
     program_facts,
     program_of,
     program_shape,
@@ -138,12 +137,10 @@ class OverlapDrawing(Drawing):
         rows = list(program_shape(cast("OverlapInstance", instance)))
         return described(instance, rows, "a program of kernels and collectives")
 
-    def recognises(self, document: ScheduleDocument) -> bool:
-        """Whether ops are kernels and collectives."""
-        return is_overlap_document(document)
-
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
+        if shown.schedule is None:
+            return super().view(shown)
         shown.frame.refuse_iterations()
         return report_of_program(shown)
 

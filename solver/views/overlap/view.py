@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,19 +11,14 @@ from typing import cast
 
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.models.kinds.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
-from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
+from ppsolve.models.kinds.overlap.result import ProgramFigures
 from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.kinds.overlap.report import ProgramReport
-from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Row, lanes_of
+from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Row
 from ppsolve.solver.views.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, busy_table
-
-NODE_KINDS = frozenset(NodeKind)
-OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
 
 # Parts of the names of collectives, the more telling ones first.
 _TYPES = {
@@ -36,12 +30,6 @@ _TYPES = {
 }
 
 
-def is_overlap_document(document: ScheduleDocument) -> bool:
-    """Return True if a schedule is one of kernels, collectives and waits."""
-    kinds = {op.kind for op in document.ops}
-    return bool(kinds & NODE_KINDS) and kinds <= OVERLAP_KINDS
-
-
 def collective_kind(text: str) -> str:
     """Return the type of a collective: ``all_gather_into_tensor`` is an ``all-gather``."""
     letters = re.sub("[^a-z]", "", text.lower())
@@ -49,30 +37,22 @@ def collective_kind(text: str) -> str:
     return next(found, COLLECTIVE_KIND)
 
 
-def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = None) -> list[Row]:
-    """Return the row of the compute stream, then one per comm stream; added ops are left out.
-
-    Parameters
-    ----------
-    document : ScheduleDocument
-    instance : OverlapInstance, optional
-        Without it streams are not known: collectives that run at once get several rows.
-
-    Returns
-    -------
-    list of Row
-        Rows with bars in the schedule's unit.
-    """
+def stream_rows(document: ScheduleDocument, instance: OverlapInstance) -> list[Row]:
+    """Return the row of the compute stream, then one per comm stream; added ops are left out."""
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
     moments = [op.end for op in ops if op.kind == NodeKind.WAIT]
     rows = [Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])]
-    collectives = [op for op in ops if op.kind == NodeKind.COMM]
-    streams = _lanes(collectives) if instance is None else _streams(collectives, instance)
-    types = {} if instance is None else {node.name: node.collective for node in instance.nodes}
-    for name, own in streams.items():
-        bars = _shaded(_collective(op, types.get(op.id)) for op in own)
-        rows.append(Row(f"comm {name}" if len(streams) > 1 else "comm", True, list(bars)))
+    own: dict[str, list[Bar]] = {group: [] for group in instance.groups}
+    for op in ops:
+        if op.kind == NodeKind.COMM:
+            node = instance.nodes[instance.index_of[op.id]]
+            kind = collective_kind(node.collective or op.id)
+            bar = replace(_bar(op, kind), letter=letter_of(kind))
+            own[instance.group_of(instance.index_of[op.id])].append(bar)
+    for group, bars in own.items():
+        name = f"comm {group}" if len(own) > 1 else "comm"
+        rows.append(Row(name, True, list(_shaded(bars))))
     return rows
 
 
@@ -100,25 +80,6 @@ def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
         if moment > clock:
             yield Bar(clock, moment, WAIT_KIND, "w", "w")
             clock = moment
-
-
-def _streams(
-    collectives: list[ScheduledOp], instance: OverlapInstance
-) -> dict[str, list[ScheduledOp]]:
-    rows: dict[str, list[ScheduledOp]] = {group: [] for group in instance.groups}
-    for op in collectives:
-        rows[instance.group_of(instance.index_of[op.id])].append(op)
-    return rows
-
-
-def _lanes(collectives: list[ScheduledOp]) -> dict[str, list[ScheduledOp]]:
-    lanes = lanes_of((op.start, op.end, op) for op in collectives)
-    return {str(number): own for number, own in enumerate(lanes)}
-
-
-def _collective(op: ScheduledOp, given: str | None) -> Bar:
-    kind = collective_kind(given or op.id)
-    return replace(_bar(op, kind), letter=letter_of(kind))
 
 
 def _bar(op: ScheduledOp, kind: str) -> Bar:
@@ -304,29 +265,32 @@ def share_of(wait: float | None, makespan: float | None) -> float | None:
     return wait / makespan if wait is not None and makespan else None
 
 
-Points = Sequence[tuple[float, float]] | None  # an amount from each time on, if it is known
-
-
 def report_of_program(shown: ScheduleView) -> ScheduleReport:
     """Return the report on a program: its streams, what is in flight and what is held.
 
-    Without the instance its file says what is in flight and held. With it, but without a source
-    whose program order runs as the schedule, what is in flight is not known.
-
-    Raises
-    ------
-    InputError
-        A curve holds numbers that cannot be drawn.
+    Without a source whose program order runs as the schedule, what is in flight is not known.
     """
-    instance, source = cast("OverlapInstance | None", shown.instance), shown.source
+    instance, schedule = cast("OverlapInstance", shown.instance), cast("Schedule", shown.schedule)
     rows = stream_rows(shown.document, instance)
-    waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
-    if instance is not None and shown.schedule is not None:
-        found, *points = _replayed(instance, shown.schedule, source, waited)
+    order = getattr(shown.source, "order", None)
+    program = program_of(instance, schedule, order)
+    if program is not None:
+        found = ProgramFigures.model_validate(program.figures())
+        amounts = program.curves()
+        points = {
+            "in flight": amounts["in_flight_curve"],
+            "live bytes": amounts["live_bytes_curve"],
+        }
     else:
-        found, *points = _written(source, waited)
-    curves, window = list(_curves(*points)), shown.frame.window
-    least = source.least_peak_bytes if isinstance(source, OverlapResult) else None
+        waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
+        count, time = len(instance.nodes), schedule.problem.scale.time
+        live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
+        found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
+        held_bytes = zip(map(time, live.times), map(float, live.amounts), strict=True)
+        points = {"live bytes": list(held_bytes)}
+    curves = [AmountCurve(name, own) for name, own in points.items()]
+    curves = [curve for curve in curves if curve.most]
+    window, least = shown.frame.window, getattr(shown.source, "least_peak_bytes", None)
     makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
     return ScheduleReport(
         shown.title,
@@ -334,40 +298,6 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
         [makespan, *program_facts(found, shown.end, shown.unit, instance, least)],
         busy_table(rows, shown.end, head="stream"),
     )
-
-
-def _replayed(
-    instance: OverlapInstance, schedule: Schedule, source: object, waited: float
-) -> tuple[ProgramFigures, Points, Points]:
-    order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
-    program = program_of(instance, schedule, order)
-    if program is not None:
-        curves = program.curves()
-        found = ProgramFigures.model_validate(program.figures())
-        return found, curves["in_flight_curve"], curves["live_bytes_curve"]
-    count, time = len(instance.nodes), schedule.problem.scale.time
-    live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
-    points = zip(map(time, live.times), map(float, live.amounts), strict=True)
-    found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
-    return found, None, list(points)
-
-
-def _written(source: object, waited: float) -> tuple[ProgramFigures, Points, Points]:
-    if isinstance(source, OverlapResult):
-        return source, source.in_flight_curve, source.live_bytes_curve
-    if isinstance(source, OverlapEntry):
-        return source, None, None
-    return ProgramFigures(exposed_wait=waited), None, None
-
-
-def _curves(in_flight: Points, live: Points) -> Iterator[AmountCurve]:
-    for name, points in {"in flight": in_flight or (), "live bytes": live or ()}.items():
-        for number, point in enumerate(points):
-            if not all(map(math.isfinite, point)):
-                field = f"{name.replace(' ', '_')}_curve[{number}]"
-                raise InputError("expected finite numbers", field=field)
-        if (curve := AmountCurve(name, points)).most:
-            yield curve
 
 
 def program_of(

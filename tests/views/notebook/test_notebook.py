@@ -144,7 +144,7 @@ class TestRows:
 
     def test_a_chart_of_a_result(self, result):
         pytest.importorskip("matplotlib")
-        assert result.gantt(title="x").texts[0].get_text() == "x"
+        assert result.gantt(title="x").axes[0].get_title(loc="left") == "x"
 
 
 def test_a_notebook_shows_a_result():
