@@ -38,7 +38,7 @@ from ppsolve.solver.studies.goodput.search import BatchLimits
 from ppsolve.solver.views.goodput import (
     fit_line,
     fit_report,
-    goodput_charts,
+    goodput_chart,
     grid_table,
     row_line,
     rows_table,
@@ -210,12 +210,12 @@ def goodput_optimize_command(
     with about_options(OPTION_OF):
         limits = BatchLimits.of(least, max_batch_size, per_replica, accumulation, compat)
         rows = best_rows(job.model, allocations, limits)
-    charts = goodput_charts(job.model, rows, limits)
-    write_chart(chart, charts)
+    drawn = goodput_chart(job.model, rows, limits)
+    write_chart(chart, drawn)
     is_found = any(row.is_allowed for row in rows)
     answer = GoodputRows(what="optimum", init_batch_size=least, rows=rows)
     if not deliver(answer, output, as_json=as_json) and is_found:
-        _print_optimum(rows, charts, is_grid=grid, quiet=quiet)
+        _print_optimum(rows, drawn, is_grid=grid, quiet=quiet)
     if not is_found:
         say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
@@ -237,7 +237,7 @@ def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int,
 
 
 def _print_optimum(
-    rows: Sequence[GoodputRow], charts: Sequence[LineChart], *, is_grid: bool, quiet: bool
+    rows: Sequence[GoodputRow], chart: LineChart | None, *, is_grid: bool, quiet: bool
 ) -> None:
     console = stdout_console()
     if quiet:
@@ -245,7 +245,7 @@ def _print_optimum(
             console.print(row_line(row), soft_wrap=True)
         return
     console.print((grid_table if is_grid else rows_table)(rows))
-    for chart in charts:
+    if chart is not None:
         console.print(Text(), chart, sep="\n")
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -168,22 +168,14 @@ def save(path: Path, data: str | bytes) -> None:
         postpone(error)
 
 
-def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
-    """Draw charts side by side into a file; warn if there are none.
-
-    Parameters
-    ----------
-    path : Path or None
-        A file that `check_outputs` has passed as ``--chart``; None draws nothing.
-    charts : sequence of LineChart
-        Any number.
-    """
+def write_chart(path: Path | None, chart: LineChart | None) -> None:
+    """Draw a chart into a file; warn if there is none."""
     if path is None:
         return
-    if not charts:
+    if chart is None:
         say(f"warning: {path}: not written, there is nothing to draw")
         return
-    save(path, chart_bytes(charts, chart_format(path)))
+    save(path, chart_bytes(chart, chart_format(path)))
 
 
 def stdout_console(width: int | None = None) -> TerminalConsole:

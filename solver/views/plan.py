@@ -292,7 +292,7 @@ def plan_chart(plan: Plan) -> LineChart | None:
         over = "batch size"
         title = f"goodput ({PER_SECOND}) over batch size, best of each pipeline depth"
     kept = [series for series in found if series in best]
-    chart = LineChart(title, over, kept, is_shifted=True)
+    chart = LineChart(title, over, kept)
     return chart if len(chart.xs) > 1 else None
 
 

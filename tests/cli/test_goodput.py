@@ -255,7 +255,6 @@ class TestOptimize:
         done = run("optimize", "params.json", *self.ROWS)
         assert (done.exit_code, done.stderr) == (0, "")
         assert "goodput (samples/s) over batch size, best marked" in done.stdout
-        assert "goodput (samples/s) over replicas" in done.stdout
         assert ["batch", "size", *["on", "1", "node"] * 2, "on", "2", "nodes"] in [
             line.split() for line in done.stdout.splitlines()
         ]

@@ -204,15 +204,14 @@ class TestPlanCharts:
         )
 
 
-def chart_of(*series, **options):
-    return LineChart("goodput", "batch size", series, **options)
+def chart_of(*series):
+    return LineChart("goodput", "batch size", series)
 
 
 class TestLineCharts:
     MIXED = chart_of(
         Series("a on 1", [(1, 10), (4, 30)], [Point(1, 10, 10), Point(4, 30, 20)]),
         Series("b", [], [Point(2, 25)]),
-        is_shifted=True,
     )
 
     def test_a_row_for_each_place_and_a_column_for_each_series(self):
@@ -282,12 +281,10 @@ class TestFiles:
 
     @pytest.mark.parametrize("kind", ["png", "svg"])
     def test_equal_charts_give_equal_bytes(self, kind):
-        first = chart_bytes([self.CHART], kind)
-        assert first == chart_bytes([self.CHART], kind)
-        assert len(chart_bytes([self.CHART, self.CHART], kind)) > len(first)
+        assert chart_bytes(self.CHART, kind) == chart_bytes(self.CHART, kind)
 
     def test_the_figure_holds_every_number(self):
-        (axes,) = chart_figure([self.CHART]).axes
+        (axes,) = chart_figure(self.CHART).axes
         assert (axes.get_title(), axes.get_xlabel()) == ("goodput", "batch size")
         assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
         assert axes.get_ylim() == (0, 1.05 * 30)
@@ -295,20 +292,18 @@ class TestFiles:
         # Of each series the line, its ranges, what is proved, what is reached, the legend.
         assert drawn[:5] == [[10, 30], [20, 30], [30], [10, 20], []]
         assert drawn[5:10] == [[], [25, 25], [25], [], []]
-        places = [float(line.get_xdata()[0]) for line in (axes.lines[2], axes.lines[7])]
-        assert places == pytest.approx([4 / 4**0.009, 2 * 4**0.009])
         legend = [text.get_text() for text in axes.get_legend().get_texts()]
         assert legend == ["a on 1", "b", "reached by a schedule", "proved: at most"]
 
     def test_figures_of_nothing_but_zero(self):
-        (axes,) = chart_figure([chart_of(Series("zero", [(1, 0), (2, 0)], []))]).axes
+        (axes,) = chart_figure(chart_of(Series("zero", [(1, 0), (2, 0)], []))).axes
         assert axes.get_ylim() == (0, 1)
 
     def test_the_state_of_matplotlib_is_left_alone(self):
         import matplotlib
 
         before = matplotlib.rcParams.copy()
-        chart_bytes([self.CHART], "svg")
+        chart_bytes(self.CHART, "svg")
         assert matplotlib.rcParams.copy() == before
 
     def test_formats(self):
