@@ -81,12 +81,14 @@ def ratio(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a wall time: ``0.04 s``, ``3.1 s``, ``2 min 05 s``."""
+    """Return a wall time: ``0.04 s``, ``3.1 s``, ``2 min 05 s``, ``3.5 h``."""
     if value < 1:
         return f"{value:.2f} s"
     if value < 100:
         return f"{value:.1f} s"
-    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    if value < 6000:
+        return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    return f"{value / 3600:.1f} h"
 
 
 def shorten(text: str, width: int) -> str:

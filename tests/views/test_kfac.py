@@ -24,13 +24,13 @@ from ppsolve.solver.views.chart import Bar, Chart, Row
 from ppsolve.solver.views.colours import KFAC, PIPELINE, letter_of
 from ppsolve.solver.views.kfac.drawing import impossible_devices, per_device
 from ppsolve.solver.views.kfac.view import iteration_of
-from ppsolve.solver.views.progress import plain_line, run_lines
+from ppsolve.solver.views.progress import run_words
 from ppsolve.solver.views.reports import comparison, entry_line, report, summary_line
 from ppsolve.solver.views.terminal_chart import Axis
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 from tests.paths import ROOT
 from tests.views.shorthands import view_of_document, view_of_schedule
-from tests.views.test_views import drawn
+from tests.views.test_views import drawn, run_lines
 
 WIDTHS = (40, 60, 80, 120, 200)
 
@@ -199,7 +199,7 @@ def test_what_is_unknown_is_left_out():
 
 def test_progress_counts_iterations():
     event = Progress("bound", 1.0, "work", incumbent=2, bound=1, gap=0.5)
-    assert plain_line(event, ITERATIONS) == (
+    assert run_words(ITERATIONS).line(event) == (
         "[    1.00 s] bound: work  best 2 iterations  bound 1 iteration  gap 50.00 %"
     )
 

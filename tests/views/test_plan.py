@@ -2,6 +2,7 @@
 
 import io
 import sys
+from functools import partial
 from itertools import takewhile
 
 import pytest
@@ -25,9 +26,10 @@ from ppsolve.solver.views.line_chart import (
 )
 from ppsolve.solver.views.plan import in_words, plan_chart, plan_report, run_lengths
 from ppsolve.solver.views.progress import (
-    LivePlanProgress,
-    plain_plan_line,
-    plan_lines,
+    PLAN_WORDS,
+    LiveLine,
+    PlainLines,
+    is_news_of_plan,
     plan_progress,
 )
 from ppsolve.solver.views.terminal_chart import round_step
@@ -317,13 +319,17 @@ class TestFiles:
             chart_format("a.png")
 
 
+def plan_lines(stream, *, everything=False):
+    return PlainLines(stream, PLAN_WORDS, partial(is_news_of_plan, everything=everything))
+
+
 class TestProgress:
     def event(self, seconds=0.0, phase="heuristics", best=None, bound=4.0, examined=3):
         return PlanProgress(seconds, phase, examined, 1200, best, bound)
 
     def test_plain_lines(self):
-        assert plain_plan_line(self.event(1.25)) == ("[    1.25 s] heuristics  3/1,200  at most 4")
-        assert plain_plan_line(self.event(best=5.0)).endswith(
+        assert PLAN_WORDS.line(self.event(1.25)) == ("[    1.25 s] heuristics  3/1,200  at most 4")
+        assert PLAN_WORDS.line(self.event(best=5.0)).endswith(
             "best 5 samples/s  at most 5  gap 0.00 %"
         )
 
@@ -356,12 +362,11 @@ class TestProgress:
         assert stream.closed
 
     @pytest.mark.parametrize("width", [40, 80, 140])
-    def test_the_bar(self, width):
-        live = LivePlanProgress("tiny", 45.0)
+    def test_the_live_line(self, width):
+        live = LiveLine("tiny", 45.0, PLAN_WORDS)
         assert "starting  tiny" in drawn(live, 140)
         live(self.event(best=2.0, examined=600))
         text = drawn(Group(live), width)
-        assert (text.count("━"), text.count("─")) == (6, 6)
         assert len(text) <= width
         assert "\n" not in text
         if width == 140:
@@ -374,9 +379,9 @@ class TestProgress:
             assert listener is None
         with plan_progress("tiny", time_limit=1) as listener:
             listener(self.event())
-        assert capsys.readouterr().err == f"{plain_plan_line(self.event())}\n"
+        assert capsys.readouterr().err == f"{PLAN_WORDS.line(self.event())}\n"
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
         with plan_progress("tiny", time_limit=1) as listener:
-            assert isinstance(listener, LivePlanProgress)
+            assert isinstance(listener, LiveLine)
             listener(self.event())

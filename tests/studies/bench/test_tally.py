@@ -28,7 +28,7 @@ def test_lines_come_at_times_and_for_failures() -> None:
     shown(OPEN)
     shown(CRASHED)
     assert stream.getvalue().splitlines() == [
-        "[6/10] 10 items/min, 24 s left: 1 proved, 1 feasible",
+        "[6/10] 10 items/min, 24.0 s left: 1 proved, 1 feasible",
         "[7/10] name-c: failed (crash): SIGABRT",
     ]
 
@@ -51,8 +51,8 @@ def test_a_terminal_has_one_line() -> None:
     shown(CRASHED)
     shown.close()
     assert stream.getvalue() == (
-        f"{ERASE}[1/3] 10 items/min, 12 s left: 1 proved"
+        f"{ERASE}[1/3] 10 items/min, 12.0 s left: 1 proved"
         f"{ERASE}[2/3] name-c: failed (crash): SIGABRT\n"
-        f"{ERASE}[2/3] 10 items/min, 6 s left: 1 proved, 1 failed (crash)"
+        f"{ERASE}[2/3] 10 items/min, 6.0 s left: 1 proved, 1 failed (crash)"
         f"{ERASE}"
     )
