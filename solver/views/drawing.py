@@ -268,22 +268,6 @@ class Drawing:
         """Return a warning if a result of a known instance contradicts its schedule."""
         return None
 
-    def comparison(
-        self, results: Sequence[Result], *, fold_names: bool
-    ) -> Iterator[RenderableType]:
-        """Yield tables over results of this kind.
-
-        Parameters
-        ----------
-        results : sequence of Result
-        fold_names : bool
-
-        Yields
-        ------
-        RenderableType
-        """
-        yield from ()
-
 
 def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableColumn]:
     """Return the distances of heuristics over the best schedule and, where open, to the bound.

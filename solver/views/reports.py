@@ -213,10 +213,6 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
         f"heuristic; {seconds(total)}"
     )
     parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
-    for kind in dict.fromkeys(result.kind for result in results):
-        own = [result for result in results if result.kind == kind]
-        tables = list(drawing_of(kind).comparison(own, fold_names=fold_names))
-        parts += [*tables, Text()] if tables else []
     return Group(*parts, Text(summary))
 
 

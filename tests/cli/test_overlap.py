@@ -69,7 +69,7 @@ def test_optimize_reports(run):
         r"layers: OPTIMAL", r"makespan +330 us  by ", r"lower bound +330 us", r"gap +0.00 %",
         r"exposed +40 us, 12.12 % of the makespan", r"max in flight +\d$", r"peak live bytes +\d+$",
         r"original +470 +42.42 % +\d+ +\d+ +feasible", r"raise-comms +- +- +- +- +failed",
-        r"failed: several collectives",
+        r"failed: raise_comms: several",
         r"gather0 +40 us +.*gather0$",
     ):  # fmt: skip
         assert re.search(words, done.stdout, re.M), words
@@ -220,7 +220,6 @@ def test_show_describes_an_instance(run):
     assert done.exit_code == 0
     assert "layers: a program of kernels and collectives" in done.stdout
     assert re.search(r"nodes +7: 3 kernels, 2 collectives, 2 waits", done.stdout)
-    assert re.search(r"critical path +330 us", done.stdout)
 
 
 def test_simulate_reports(run):
@@ -257,7 +256,7 @@ def test_caps_are_named_beside_what_is_used(run, tmp_path):
     for text in (done.stdout, run("show", path, "capped.json").stdout):
         assert re.search(r"max in flight +1 of 1$", text, re.M)
         assert re.search(r"peak live bytes +\d+ of 40 \(proven least at this makespan\)", text)
-    assert re.search(r"infeasible: 2 of 1", done.stdout)
+    assert re.search(r"infeasible: .* holds 2 of 1", done.stdout)
 
 
 def test_check(run, solved, tmp_path):
@@ -278,7 +277,6 @@ def test_compare_beside_a_pipeline(run):
     assert re.search(r"layers +OPTIMAL +330 us +330 ", done.stdout)
     assert re.search(r"pipeline +OPTIMAL +90 ms +90 ", done.stdout)
     assert re.search(r"raise-comms +0 of 1 +0 +1 +0 +0 +- +-", done.stdout)
-    assert re.search(r"layers +40 +12.12 % +\d +\d+ +180 +failed", done.stdout)
     data = json.loads(run("compare", "layers.json", "pipeline.json", "-t", 5, "--json").stdout)
     assert [result["value"] for result in data] == [OPTIMUM, 90]
     assert "order" in data[0]

@@ -83,9 +83,7 @@ demo: OPTIMAL, 3 iterations
   pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature pa~
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
-  and claims fewer iterations than any valid schedule has:
-    device 0  2 iterations claimed, impossible: 31 curvature parts before their data; at least 3
-              iterations (proved by work)
+  and claims fewer iterations than any valid schedule has: device 0 (at least 3)
 """
 # Words.
 
@@ -108,22 +106,18 @@ def test_broken_rules_in_words():
 
 
 @pytest.mark.parametrize(
-    ("counts", "marks", "wanted"),
+    ("counts", "wanted"),
     [
-        ([9, 8, 8, 9], (), "9 8 8 9"),
-        ([2] * 8, (), "all 2"),
-        ([2, 2], (), "2 2"),
-        ([1], ("!",), "1!"),
-        ([1, 2, 1], ("!", "", "*"), "1! 2 1*"),
-        ([1] * 3, ("!", "", "!"), "1! 1 1!"),
-        ([1] * 3, ("!",) * 3, "all 1!"),
-        ([3, *[2] * 20], (), "2 to 3"),
-        (None, (), "-"),
-        ([], (), "-"),
+        ([9, 8, 8, 9], "9 8 8 9"),
+        ([2] * 8, "all 2"),
+        ([2, 2], "2 2"),
+        ([3, *[2] * 20], "2 to 3"),
+        (None, "-"),
+        ([], "-"),
     ],
 )
-def test_iterations_per_device(counts, marks, wanted):
-    assert per_device(counts, marks) == wanted
+def test_iterations_per_device(counts, wanted):
+    assert per_device(counts) == wanted
 
 
 def test_letters_of_work_are_those_of_no_other_op():
@@ -142,10 +136,9 @@ def test_letters_of_work_are_those_of_no_other_op():
 @pytest.mark.parametrize(
     ("fields", "devices"),
     [
-        ({"iterations_of": [2, 1], "breaks_of": [{"cov_before_data": 1}, {}]}, [0]),
-        ({"iterations_of": [2, 1], "breaks_of": [{"a": 1}, {"b": 1}]}, [0, 1]),
-        ({"iterations_of": [3, 2], "breaks_of": [{"a": 1}, {"b": 1}]}, []),
-        ({"iterations_of": [3, 1], "breaks": {"sync_not_aligned": 2}, "breaks_of": [{}, {}]}, [1]),
+        ({"iterations_of": [2, 2]}, [0]),
+        ({"iterations_of": [2, 1]}, [0, 1]),
+        ({"iterations_of": [3, 2]}, []),
         ({"status": "feasible", "iterations_of": [3, 1]}, []),
         ({"status": "failed"}, []),
     ],
@@ -230,12 +223,8 @@ def test_refreshes_beside_pipelines():
     for width in WIDTHS[1:]:
         lines = drawn(comparison(found), width).splitlines()
         assert max(map(len, lines)) <= width
-        assert any(re.match(r"demo +2! 2\* +3 2 +3 2", line) for line in lines)
     assert re.search(r"demo +OPTIMAL +3 iterations +3 ", "\n".join(lines))
     assert re.search(r"plain +FEASIBLE +93.5 +90 ", "\n".join(lines))
-    alone = drawn(comparison([plain, plain]))
-    assert "per device" not in alone
-    assert "breaks rules" not in alone
 
 
 # Charts.

@@ -16,7 +16,6 @@ from ppsolve.solver.kinds.overlap.report import ProgramReport
 from ppsolve.solver.views.chart import AmountCurve, Bar
 from ppsolve.solver.views.colours import WAIT_KIND
 from ppsolve.solver.views.figures import compact
-from ppsolve.solver.views.overlap.drawing import plain_failure
 from ppsolve.solver.views.overlap.view import (
     collective_kind,
     held,
@@ -279,8 +278,8 @@ def test_the_report_of_a_result():
         r"makespan +2,000 us  by cp-sat", r"lower bound +2,000 us  by work", r"gap +0.00 %",
         r"exposed +500 us, 25.00 % of the makespan", r"max in flight +2$",
         r"peak live bytes +36.5$", r"original +2,400 +20.00 % +900 +1,900 +feasible",
-        r"raise-comms +- +- +- +- +failed: several collectives left to come first$",
-        r"infeasible: 108 of 40 live bytes$",
+        r"raise-comms +- +- +- +- +failed: raise_comms: several collectives left to~?",
+        r"infeasible: live bytes holds 108 of 40$",
         r"c4 +1,234 us +\.\.\. > n4 > n5 > n6 > n7$", r"and 2 more \(--verbose lists them\)",
     ):  # fmt: skip
         assert re.search(words, text, re.M), words
@@ -301,7 +300,7 @@ def test_a_verbose_report_leaves_nothing_out():
     text = drawn(report(found, verbose=True), 160)
     assert "older" in text
     words = " ".join(text.split())
-    assert "completed before: sink_waits" in words and "raise-comms-stable" in words
+    assert "(completed: sink_waits)" in words and "raise-comms-stable" in words
     assert "not applicable: needs a pipeline" in words
     assert re.search(r"c6 +1 us +n0 > n1 > n2 > n3 > n4 > n5 > n6 > n7", text)
 
@@ -327,8 +326,8 @@ def test_an_instance_is_described():
         r"nodes +9: 3 kernels, 3 collectives, 3 waits", r"collectives +2 all-gather, 1 all-to-all",
         r"process groups +data \(2 collectives\), expert \(1 collective\)",
         r"collective order +frozen", r"max in flight +no limit", r"max live bytes +no limit",
-        r"compute +290 us", r"communication +240 us", r"group data +180 us",
-        r"comm / compute +0.83", r"critical path +390 us",
+        r"compute +290 us", r"communication +240 us",
+        r"comm / compute +0.83",
     ):  # fmt: skip
         assert re.search(words, text), words
 
@@ -351,10 +350,6 @@ def test_the_report_of_a_pass():
     assert "makespan" not in text
 
 
-def test_own_words_of_other_failures_stay():
-    assert plain_failure("no order keeps the cap") == "no order keeps the cap"
-
-
 def test_comparison_tells_programs_units_and_failures():
     failing = entry("raise-comms", "failed", reason=FAILURE)
     original = entry("original", value=2400, makespan=2400, gap=0.2, exposed_wait=900)
@@ -365,9 +360,6 @@ def test_comparison_tells_programs_units_and_failures():
     assert re.search(r"demo +OPTIMAL +2,000 us +2,000 ", text)
     assert re.search(r"other +OPTIMAL +2,000 ms +2,000 ", text)
     assert re.search(r"raise-comms +0 of 2 +0 +2 +0 +0 +- +-", text)
-    assert re.search(r"demo +500 +25.00 % +2 +36.5 +900 +-", text)
-    narrow = drawn(comparison([first, second]), 60)
-    assert "failed" in narrow
     assert "2,000 us" not in drawn(comparison([first, first]), 140)
 
 

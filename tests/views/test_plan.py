@@ -121,7 +121,7 @@ class TestPlans:
         assert "gap 0.00 %; proved: no other of the request has more" in text
         assert f"{counts.enumerated} configurations: " in text
         assert f"by {winner.schedule_by}, checked" in text
-        assert f"{counts.pruned_by_memory} do not fit the memory: " in text
+        assert f"{counts.pruned_by_memory} do not fit the memory" in text
         assert "ruled out by bounds" in text
         assert "vshape needs at least 2 devices (1)" in text
         assert "us (" in text

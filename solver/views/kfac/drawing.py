@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +35,6 @@ from ppsolve.solver.views.kfac.view import device_table, report_of_refresh
 from ppsolve.solver.views.pipeline import pipeline_shape
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.views.tables import (
-    FactList,
     Field,
     FittingTable,
     TableColumn,
@@ -178,12 +176,6 @@ def _busy(problem: Problem, kinds: Iterable[str]) -> list[int]:
     return [int(ticks[problem.ops_by_resource[device]].sum()) for device in devices]
 
 
-BREAKS, IMPOSSIBLE = "*", "!"
-# Heuristics that stay beside the best schedule where space is short.
-PUBLISHED = ("pipefisher", "pipefisher-causal")
-
-MARKS = (BREAKS, IMPOSSIBLE)  # marks of iterations that a heuristic claims but breaks rules for
-
 _TIE_BREAKS = {
     TieBreak.STALENESS: "total completion time of inversions",
     TieBreak.USAGE: "total completion time of all K-FAC work",
@@ -266,33 +258,6 @@ class KfacDrawing(Drawing):
         period = None if shown.instance is None else self.period(shown.instance)
         return super().view(shown) if period is None else report_of_refresh(shown, period)
 
-    def comparison(
-        self, results: Sequence[Result], *, fold_names: bool
-    ) -> Iterator[RenderableType]:
-        """Yield the iterations of each device, by heuristic, at best and at least."""
-        refreshes = [result for result in results if isinstance(result, RefreshResult)]
-        if not refreshes:
-            return
-        names = dict.fromkeys(entry.name for one in refreshes for entry in one.heuristics)
-        found = table_of(
-            refreshes,
-            Field("iterations\nper device", lambda one: one.instance, wraps=fold_names),
-            *(
-                Field(
-                    name.replace("-", "-\n", 1),
-                    partial(_of_heuristic, name),
-                    0 if name in PUBLISHED else 2,
-                )
-                for name in names
-            ),
-            Field("best", lambda one: per_device(one.iterations_of)),
-            Field("bound", lambda one: per_device(one.bound_of), 1),
-        )
-        yield found
-        if any(mark in cell for row in found.rows for cell in row[1:-2] for mark in MARKS):
-            note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
-            yield Text(note, "dim")
-
 
 def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
     value, bound = figures(tie.value, tie.bound)
@@ -300,14 +265,12 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
     return tie.name.value, f"{value} {unit}, {proof} ({_TIE_BREAKS[tie.name]})"
 
 
-def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
+def per_device(counts: Sequence[int] | None) -> str:
     """Return the iterations of each device: ``9 8 8 9``, ``all 2``, the range of many, or a dash.
 
     Parameters
     ----------
     counts : sequence of int, optional
-    marks : sequence of str
-        Signs behind the counts of the first devices.
 
     Returns
     -------
@@ -316,8 +279,6 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
     if not counts:
         return ABSENT
     texts = [str(count) for count in counts]
-    for device, mark in enumerate(marks):
-        texts[device] += mark
     if len(texts) > 2 and len(set(texts)) == 1:
         return f"all {texts[0]}"
     if len(counts) > 16:
@@ -326,28 +287,11 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
-    """Return the devices on which a heuristic breaks rules to beat the proven bound, ascending.
-
-    Parameters
-    ----------
-    entry : RefreshEntry
-    result : RefreshResult
-        Holds what is proved of each device.
-
-    Returns
-    -------
-    list of int
-    """
-    if entry.status is not HeuristicStatus.INFEASIBLE or not result.bound_of:
+    """Return the devices on which a heuristic claims less than is proved to be possible."""
+    if entry.status is not HeuristicStatus.INFEASIBLE:
         return []
-    counts, breaks = entry.iterations_of or [], entry.breaks_of or []
-    unaligned = bool((entry.breaks or {}).get("sync_not_aligned"))
-    pairs = zip(counts, result.bound_of, strict=False)
-    return [
-        device
-        for device, (count, bound) in enumerate(pairs)
-        if count < bound and (unaligned or (device < len(breaks) and breaks[device]))
-    ]
+    pairs = zip(entry.iterations_of or (), result.bound_of or (), strict=False)
+    return [device for device, (count, bound) in enumerate(pairs) if count < bound]
 
 
 def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableType]:
@@ -358,34 +302,10 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     if result.status is Status.INFEASIBLE:
         claimed = with_unit(figure(entry.value), ITERATIONS)
         yield Text(f"  {claimed} claimed, impossible: there is no valid schedule", "bold red")
+    bounds = result.bound_of or []
     devices = impossible_devices(entry, result)
     if devices:
-        yield Text("  and claims fewer iterations than any valid schedule has:", "bold red")
-        yield FactList((f"  device {device}", _claim(entry, result, device)) for device in devices)
-
-
-def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:
-    counts, bounds, by = entry.iterations_of or [], result.bound_of or [], result.bounds_by or []
-    breaks = (entry.breaks_of or [])[device] or {
-        rule: count for rule, count in (entry.breaks or {}).items() if rule == "sync_not_aligned"
-    }
-    claimed = with_unit(str(counts[device]), ITERATIONS)
-    proof = f" (proved by {by[device]})" if device < len(by) else ""
-    return (
-        f"{claimed} claimed, impossible: {broken_rules(breaks)}; "
-        f"at least {with_unit(str(bounds[device]), ITERATIONS)}{proof}"
-    )
-
-
-def _of_heuristic(name: str, result: RefreshResult) -> str:
-    entry = next((entry for entry in result.heuristics if entry.name == name), None)
-    return ABSENT if entry is None else _marked(entry, result)
-
-
-def _marked(entry: RefreshEntry, result: RefreshResult) -> str:
-    impossible = impossible_devices(entry, result)
-    marks = [
-        (IMPOSSIBLE if device in impossible else BREAKS) if rules else ""
-        for device, rules in enumerate(entry.breaks_of or [])
-    ]
-    return per_device(entry.iterations_of, marks)
+        least = ", ".join(f"device {device} (at least {bounds[device]})" for device in devices)
+        yield Text(
+            f"  and claims fewer iterations than any valid schedule has: {least}", "bold red"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
@@ -24,7 +23,7 @@ from ppsolve.solver.views.drawing import (
     described,
     reached,
 )
-from ppsolve.solver.views.figures import ABSENT, figure, percent
+from ppsolve.solver.views.figures import ABSENT, figure
 from ppsolve.solver.views.overlap.view import (
     collective_kind,
     exposed_text,
@@ -32,18 +31,10 @@ from ppsolve.solver.views.overlap.view import (
     program_of,
     program_shape,
     report_of_program,
-    share_of,
 )
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
-from ppsolve.solver.views.wording import separated, spaced
-
-# Orders that the best one is compared with: the program's and the compiler's.
-COMPILED = ("original", "inductor-default")
-
-_PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
-_HELD = re.compile(r"(.+) holds (\S+ of \S+)")  # in a narrow column figures come first
-_COMPLETED = re.compile(r" \(completed: (?P<passes>.+)\)$")
+from ppsolve.solver.views.wording import separated
 
 
 class OverlapDrawing(Drawing):
@@ -112,11 +103,9 @@ class OverlapDrawing(Drawing):
 
     def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return why a pass fails, in plain words."""
-        reason = super().reason(entry, verbose=verbose)
-        if not verbose:
-            reason = _HELD.sub(r"\2 \1", reason)
-        is_failure = entry.status is HeuristicStatus.FAILED
-        return plain_failure(reason, verbose=verbose) if is_failure else reason
+        own = f" ({RAISE_FAILURE.partition(': ')[2]})" if verbose else ""
+        plain = f"raise_comms: several collectives left to come first{own}"
+        return super().reason(entry, verbose=verbose).replace(RAISE_FAILURE, plain)
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on a program."""
@@ -153,49 +142,6 @@ class OverlapDrawing(Drawing):
             return None
         return "its order does not run as its schedule; the schedule is drawn"
 
-    def comparison(
-        self, results: Sequence[Result], *, fold_names: bool
-    ) -> Iterator[RenderableType]:
-        """Yield the figures of the best orders, and the exposed time of the default passes."""
-        fields: tuple[Field[OverlapResult], ...] = (
-            Field("program", lambda one: one.instance, wraps=fold_names),
-            Field("exposed", lambda one: one.exposed_wait, 0, figure),
-            Field("of\nmakespan", lambda one: share_of(one.exposed_wait, one.makespan), 0, percent),
-            Field("max in\nflight", lambda one: one.max_in_flight, 1, figure),
-            Field("peak live\nbytes", lambda one: one.peak_live_bytes, 2, figure),
-        )
-        found = [cast("OverlapResult", result) for result in results]
-        yield FittingTable(
-            *(field.column(found) for field in fields),
-            *(
-                TableColumn(
-                    f"exposed,\n{name}", [_exposed(one, name) for one in found], expendable=3
-                )
-                for name in COMPILED
-            ),
-        )
-
-
-def plain_failure(reason: str, *, verbose: bool = True) -> str:
-    """Return why a pass failed: in plain words, then its own ones and what ran before it.
-
-    Parameters
-    ----------
-    reason : str
-    verbose : bool
-
-    Returns
-    -------
-    str
-    """
-    completed = _COMPLETED.search(reason)
-    own = reason[: completed.start()] if completed else reason
-    plain = _PLAIN.get(own)
-    if not verbose:
-        return plain.partition(": ")[2] if plain else own
-    after = f"; completed before: {completed['passes']}" if completed else ""
-    return (f"{plain} ({own.partition(': ')[2]})" if plain else own) + after
-
 
 def _because(collective: ExposedCollective, *, verbose: bool) -> str:
     chain = collective.because
@@ -203,12 +149,3 @@ def _because(collective: ExposedCollective, *, verbose: bool) -> str:
         return ABSENT
     cut = 0 if verbose else max(len(chain) - 4, 0)
     return " > ".join([*(["..."] if cut else []), *chain[cut:]])
-
-
-def _exposed(result: OverlapResult, name: str) -> str:
-    entry = next((entry for entry in result.heuristics if entry.name == name), None)
-    if entry is None:
-        return ABSENT
-    if entry.status is HeuristicStatus.FEASIBLE:
-        return figure(entry.exposed_wait)
-    return spaced(entry.status)

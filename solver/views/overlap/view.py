@@ -143,30 +143,11 @@ def _totals(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     comm = _total(instance, instance.of_kind(NodeKind.COMM))
     yield "compute", f"{figure(float(compute))} {unit}"
     yield "communication", f"{figure(float(comm))} {unit}"
-    if len(instance.groups) > 1:
-        for group in instance.groups:
-            own = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
-            yield f"  group {group}", f"{figure(float(_total(instance, own)))} {unit}"
     yield "comm / compute", f"{comm / compute:.2f}" if compute else ABSENT
-    path = _critical_path(instance)
-    longest = f"{figure(float(path))} {unit}"
-    share = f"  ({percent(float(path / (compute + comm)))} of all work)" if compute + comm else ""
-    yield "critical path", longest + share
 
 
 def _total(instance: OverlapInstance, nodes: list[int]) -> Decimal:
     return sum((Decimal(instance.nodes[index].duration) for index in nodes), Decimal(0))
-
-
-def _critical_path(instance: OverlapInstance) -> Decimal:
-    frozen = instance.collective_order == "frozen"
-    end: list[Decimal] = []
-    for index, node in enumerate(instance.nodes):
-        before = [end[dep] for dep in instance.deps[index]]
-        if frozen and index in instance.previous_in_group:
-            before.append(end[instance.previous_in_group[index]])
-        end.append(max(before, default=Decimal(0)) + Decimal(node.duration))
-    return max(end, default=Decimal(0))
 
 
 def program_facts(
