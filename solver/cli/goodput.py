@@ -39,7 +39,6 @@ from ppsolve.solver.views.goodput import (
     fit_line,
     fit_report,
     goodput_chart,
-    grid_table,
     row_line,
     rows_table,
 )
@@ -215,7 +214,7 @@ def goodput_optimize_command(
     is_found = any(row.is_allowed for row in rows)
     answer = GoodputRows(what="optimum", init_batch_size=least, rows=rows)
     if not deliver(answer, output, as_json=as_json) and is_found:
-        _print_optimum(rows, drawn, is_grid=grid, quiet=quiet)
+        _print_optimum(rows, drawn, quiet=quiet)
     if not is_found:
         say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
@@ -236,15 +235,13 @@ def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int,
     return pairs
 
 
-def _print_optimum(
-    rows: Sequence[GoodputRow], chart: LineChart | None, *, is_grid: bool, quiet: bool
-) -> None:
+def _print_optimum(rows: Sequence[GoodputRow], chart: LineChart | None, *, quiet: bool) -> None:
     console = stdout_console()
     if quiet:
         for row in rows:
             console.print(row_line(row), soft_wrap=True)
         return
-    console.print((grid_table if is_grid else rows_table)(rows))
+    console.print(rows_table(rows))
     if chart is not None:
         console.print(Text(), chart, sep="\n")
 

@@ -19,7 +19,7 @@ from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.views.line_chart import chart_bytes, chart_format
-from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimLines
+from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimmedFile
 
 if TYPE_CHECKING:
     from ppsolve.solver.views.line_chart import LineChart
@@ -184,5 +184,5 @@ def stdout_console(width: int | None = None) -> TerminalConsole:
         raise InputError(f"expected at most {MAX_WIDTH} columns, got {width}", field="--width")
     console = TerminalConsole(width=width)
     if not console.is_terminal:
-        console.push_render_hook(TrimLines())
+        console.file = TrimmedFile(console.file)  # type: ignore[assignment]
     return console

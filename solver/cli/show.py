@@ -239,12 +239,12 @@ def show_command(
     if order:
         _print_order(given)
         return
-    given = _with_carried(given)
+    given, console = _with_carried(given), stdout_console(width)
     with errors_in(given.source or given.instance_source):
         if wanted.is_any:
             wanted.write(_figure(wanted, given, frame, exact=exact))
         else:
-            stdout_console(width).print(_view(given, frame, exact=exact))
+            console.print(_view(given, frame, exact=exact))
 
 
 def _simulated(given: Given, name: str, *, group_size: int | None, exact: bool) -> Given:

@@ -271,7 +271,8 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
     else:
         letter = letter_of(kind)
         letter = letter.lower() if chunk % 2 else letter
-    number = op.stage if op.microbatch is None else op.microbatch
+    # Names of ops of a refresh begin with their device, which is their stage.
+    number = op.stage if op.microbatch is None and "/" not in op.id else op.microbatch
     return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)
 
 

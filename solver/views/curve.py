@@ -12,7 +12,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.studies.curve import Curve, CurvePoint, Over
 from ppsolve.solver.views.colours import BLUE, VERMILION, lightened
-from ppsolve.solver.views.figures import ABSENT, BAR, figure, percent, scaled
+from ppsolve.solver.views.figures import ABSENT, figure, percent
 from ppsolve.solver.views.plot.sheet import SHEET, sheet_of, write_title
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.views.wording import spaced
@@ -32,12 +32,10 @@ def curve_report(found: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
     per_microbatch = found.over is Over.MICROBATCHES
     shown = [_height(point, per_microbatch=per_microbatch) for point in found.points]
-    known = [each for each in shown if each is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    low = min((each for each in shown if each is not None), default=0.0)
     over = [percent(h / low - 1) if h is not None and low else ABSENT for h in shown]
     times = [figure(point.microbatch_time) for point in found.points]
     by = [point.best_by or ABSENT for point in found.points]
-    bars = ["" if h is None else BAR * (1 + scaled(h, low, high, 24)) for h in shown]
     table = FittingTable(
         TableColumn(NAMES[found.over], [_place(point) for point in found.points]),
         TableColumn(f"value ({found.time_unit})", [_value(point) for point in found.points]),
@@ -46,7 +44,6 @@ def curve_report(found: Curve) -> RenderableType:
         TableColumn("over least", over),
         TableColumn("per micro-batch", times if per_microbatch else None),
         TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
-        TableColumn("", bars, is_text=True, expendable=2),
     )
     return Group(Text(_sentence(found), "bold"), Text(), indented(table))
 

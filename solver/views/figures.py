@@ -6,7 +6,6 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 ABSENT = "-"
-BAR = "━"  # a column of a bar of a table
 
 
 def figure(value: float | None, significant: int = 6) -> str:
@@ -122,19 +121,3 @@ def counted(number: int, word: str) -> str:
     """
     plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
     return f"{number:,} {word}{plural}"
-
-
-def scaled(value: float, low: float, high: float, columns: int) -> int:
-    """Return the column of a value, from 0, where `columns` stand for `low` to `high`.
-
-    Parameters
-    ----------
-    value, low, high : float
-    columns : int
-
-    Returns
-    -------
-    int
-    """
-    share = (value - low) / (high - low) if high > low else 0.0
-    return round(share * (columns - 1))

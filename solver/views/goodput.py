@@ -12,7 +12,7 @@ from ppsolve.models.studies.goodput.files import GoodputRow
 from ppsolve.models.studies.goodput.params import Fit
 from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.search import BatchLimits, accumulation_steps
-from ppsolve.solver.views.figures import ABSENT, counted, figure, percent
+from ppsolve.solver.views.figures import counted, figure, percent
 from ppsolve.solver.views.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
 
@@ -132,31 +132,6 @@ def row_line(row: GoodputRow) -> Text:
         per_replica += f", {row.accum_steps + 1} times"
     line += f"goodput {figure(row.goodput)} samples/s, batch {figure(row.batch_size)}"
     return Text(f"{line} ({per_replica})", overflow="fold")
-
-
-def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
-    """Return the goodput of each number of replicas (down) and nodes (across), batches beside."""
-    nodes = sorted({row.num_nodes for row in rows})
-    replicas = sorted({row.num_replicas for row in rows})
-    found = {(row.num_replicas, row.num_nodes): row for row in rows}
-    table = FittingTable(
-        TableColumn("replicas", [figure(r) for r in replicas]),
-        *(
-            TableColumn(
-                counted(n, "node"),
-                [_grid_cell(found.get((r, n))) for r in replicas],
-                expendable=place,
-            )
-            for place, n in enumerate(nodes)
-        ),
-    )
-    return Group(table, Text("goodput (samples/s) and batch size", "dim"))
-
-
-def _grid_cell(row: GoodputRow | None) -> str:
-    if row is None or not row.is_allowed:
-        return ABSENT
-    return f"{figure(row.goodput)} ({figure(row.batch_size)})"
 
 
 def _allocation_text(nodes: int, replicas: int) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from itertools import takewhile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -277,8 +278,7 @@ class TestOptimize:
                 table.goodput[row.num_nodes - 1][row.num_replicas - 1]
             )
         shown = run("optimize", "params.json", *args).stdout.splitlines()
-        assert shown[0].split() == ["replicas", "1", "node", "2", "nodes"]
-        assert shown[2].split()[-1] == "-"
+        assert len(list(takewhile(str.strip, shown))) == 4 + len(answer.rows)
 
     def test_limits_that_allow_nothing(self, run):
         args = ("--replicas", "2,4", "--max-batch-size", "256", "--min-per-replica", "200")

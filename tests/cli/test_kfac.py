@@ -116,7 +116,7 @@ def test_a_real_run_from_pickles_to_the_pickle_of_a_runner(run, solved, tmp_path
     assert run("check", instance, result).exit_code == 0
     text = run("show", instance, result).stdout
     rows = [line for line in text.splitlines() if re.match(r"device \d │", line)]
-    assert [row.count("│") for row in rows] == [4, 4, 4, 4]
+    assert len(rows) == 4
     assert "iteration 0" in text
     done = run("convert", "pipefisher-schedule", result, "-o", "schedule.pickle")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
@@ -285,7 +285,7 @@ def test_zoom_on_iterations(run, converted):
     whole = run("show", instance, "entry.json").stdout
     one = run("show", instance, "--heuristic", "pipefisher-causal", "--iteration", "0").stdout
     two = run("show", instance, "entry.json", "--iteration", "7-8").stdout
-    assert [text.splitlines()[2].count("│") for text in (whole, one, two)] == [10, 2, 3]
+    assert whole.splitlines()[1].split() == ["iteration", *map(str, range(9))]
     assert one.splitlines()[1].split() == ["iteration", "0"]
     assert two.splitlines()[1].split() == ["iteration", "7", "8"]
     assert "a row ends with the last iteration" in two
@@ -368,7 +368,6 @@ def test_describe_pipelines(run, tmp_path):
     assert "cycle: a kfac instance\n" in text
     assert re.search("refresh cycle +2 iterations", text)
     assert re.search("inverses +used at most 1 iteration after their curvature", text)
-    assert re.search(r"0 +120 +10 +11 +2 +16.08 %", text)
 
 
 # check.

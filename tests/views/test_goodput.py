@@ -15,7 +15,6 @@ from ppsolve.solver.views.goodput import (
     fit_line,
     fit_report,
     goodput_chart,
-    grid_table,
     number,
     row_line,
     rows_table,
@@ -116,13 +115,6 @@ class TestGoodput:
         assert "(6 of 60)" in chart.title
         assert len(chart.series) == 6
         assert self.rows([(1, 1)], most=128)[1] is None
-
-    def test_grids(self):
-        rows, _ = self.rows([(1, 4), (2, 4), (1, 8)])
-        lines = drawn(grid_table(rows)).splitlines()
-        assert lines[0].split() == ["replicas", "1", "node", "2", "nodes"]
-        assert lines[-2].split()[-1] == "-"
-        assert row_line(rows[0]).plain.startswith("4 replicas on 1 node: goodput ")
 
     def test_tables_of_narrow_terminals(self):
         rows, _ = self.rows([(1, 1)], high=64, accumulation=True)

@@ -111,44 +111,26 @@ def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(_escaped, cells))} |"
 
 
-SPREAD = ("count", "mean", "median", "worst", "worst_at")
-# Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours.
-FIELDS = (
-    "family",
-    "role",
-    "name",
-    "instances",
-    "solved",
-    "proved",
-    "wins",
-    "infeasible",
-    "failed",
-    "not_applicable",
-    "strongest",
-    "tight",
-    *(f"{what}_{part}" for what in ("excess", "deviation", "gap", "seconds") for part in SPREAD),
-    *(f"{what}_{part}" for what in ("to_best", "to_proof") for part in SPREAD),
-)
-
 # Beginnings that spreadsheets take for formulas; such names get an apostrophe in front.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_report(report: Report) -> str:
     """Return a report as CSV with a header line; shares are plain numbers, times seconds."""
+    rows = [row for part in (report.every, *report.families) for row in _rows(part)]
+    fields = list(dict.fromkeys(key for row in rows for key in row))
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, FIELDS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(stream, fields, restval="", lineterminator="\n")
     writer.writeheader()
-    for part in (report.every, *report.families):
-        writer.writerows({key: _plain(value) for key, value in row.items()} for row in _rows(part))
+    writer.writerows({key: _plain(value) for key, value in row.items()} for row in rows)
     return stream.getvalue()
 
 
 def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
     for row in part.methods:
         total = _flat(part.total) if row.method.role == "ours" else {}
-        named = {"role": row.method.role.value, "name": row.method.name}
-        yield {**total, "family": part.total.family, **named, **_flat(row)}
+        named = {"family": part.total.family, "role": row.method.role.value}
+        yield {**named, "name": row.method.name, **total, **_flat(row)}
     for bound in part.bounds:
         yield {"family": part.total.family, "role": "bound", **_flat(bound)}
 
@@ -157,9 +139,9 @@ def _flat(row: FamilyRow | MethodRow | BoundRow) -> dict[str, Any]:
     """Return the figures of a row; those of a spread are named for both."""
     found: dict[str, Any] = {}
     for key, value in asdict(row).items():
-        if isinstance(value, dict):
+        if key != "method" and isinstance(value, dict):
             found |= {f"{key}_{part}": figure for part, figure in value.items()}
-        else:
+        elif key != "method":
             found[key] = value
     return found
 

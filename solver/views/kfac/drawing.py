@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -13,7 +12,6 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
-from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kinds.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kinds.kfac.result import (
     RefreshEntry,
@@ -30,14 +28,12 @@ from ppsolve.solver.views.drawing import (
     reached,
     sizes,
 )
-from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.views.kfac.view import device_table, report_of_refresh
 from ppsolve.solver.views.pipeline import pipeline_shape
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.views.tables import (
     Field,
-    FittingTable,
-    TableColumn,
     indented,
     table_of,
 )
@@ -141,41 +137,6 @@ def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
         yield "margin", _margin(instance)
 
 
-def _cycle_devices(problem: Problem) -> RenderableType:
-    groups = {
-        "curvature": (KIND_OF["cov", "A"], KIND_OF["cov", "B"]),
-        "inversion": (KIND_OF["inv", "A"], KIND_OF["inv", "B"]),
-        "precondition": (PRECONDITION_KIND,),
-    }
-    work = {head: _busy(problem, kinds) for head, kinds in groups.items()}
-    totals = _busy(problem, problem.kinds)
-    extra = [sum(sums) for sums in zip(*work.values(), strict=True)]
-    pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
-    names = (problem.resource_names[device] for device in problem.span_resources.tolist())
-    found = FittingTable(
-        TableColumn("device", [name.split()[-1] for name in names]),
-        *(
-            TableColumn(
-                f"{head}\n({problem.scale.unit})",
-                [figure(problem.scale.time(ticks)) for ticks in sums],
-                expendable=1,
-            )
-            for head, sums in {"pipeline": pipeline, **work}.items()
-        ),
-        TableColumn(
-            "K-FAC share",
-            [percent(w / t if t else None) for w, t in zip(extra, totals, strict=True)],
-        ),
-    )
-    return indented(found)
-
-
-def _busy(problem: Problem, kinds: Iterable[str]) -> list[int]:
-    ticks = np.where(problem.kind_mask(*kinds), problem.duration, 0)
-    devices = problem.span_resources.tolist()
-    return [int(ticks[problem.ops_by_resource[device]].sum()) for device in devices]
-
-
 _TIE_BREAKS = {
     TieBreak.STALENESS: "total completion time of inversions",
     TieBreak.USAGE: "total completion time of all K-FAC work",
@@ -251,7 +212,7 @@ class KfacDrawing(Drawing):
             return _describe_refresh(given, pattern_of(given))
         assert given.pipeline is not None
         rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
-        return described(given, rows, devices=_cycle_devices(problem))
+        return described(given, rows)
 
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the iterations of a refresh, or the chart of a cycle."""

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ppsolve.models.core.result import ACTION_KINDS
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.views.chart import AmountCurve, Chart, Window, has_chunks
+from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Window, columns, has_chunks
 from ppsolve.solver.views.colours import (
     GREY,
     SKY,
@@ -24,7 +26,6 @@ from ppsolve.solver.views.colours import (
 )
 from ppsolve.solver.views.drawings import Drawn
 from ppsolve.solver.views.figures import compact, figure
-from ppsolve.solver.views.pieces import Piece, labels_of, pieces_of
 from ppsolve.solver.views.plot.sheet import (
     FAINT,
     INK,
@@ -63,6 +64,9 @@ class ScheduleLayout:
     parted: float = 3.0  # ops of this width are parted by white lines
     bar: float = 0.88  # share of a row's height that its ops take
     filled: float = 0.86  # share of a strip's height that its largest amount or cap takes
+    narrow: float = 0.5  # two dots of a printer; narrower ops cannot be told apart
+    padding: float = 1.5  # stays free beside a name within an op
+    letter: float = 0.64  # width of a digit of DejaVu Sans in multiples of its size
     most_steps: int = 500  # of an amount; about the points of a page
 
 
@@ -171,6 +175,69 @@ def frame_chart(axes: Axes, chart: Chart, row: float, bound: float | None = None
         axes.annotate("bound", (bound, 1), ha=side, **_ABOVE)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a row in the colour of one bar: its own op unless ops are too narrow."""
+
+    start: float
+    end: float
+    bar: Bar
+
+
+def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]:
+    """Return the stretches of a row, each in one colour.
+
+    Parameters
+    ----------
+    bars : sequence of Bar
+    window : (float, float)
+    points : float
+        Width of the row.
+
+    Returns
+    -------
+    list of Piece
+        Ops that take time, cut to the window; or columns, where half of them are too narrow.
+    """
+    first, last = window
+    seen = [bar for bar in bars if bar.end > bar.start and bar.end > first and bar.start < last]
+    if not seen:
+        return []
+    typical = median(bar.end - bar.start for bar in seen)
+    if typical * points >= LAYOUT.narrow * (last - first):
+        return [Piece(max(bar.start, first), min(bar.end, last), bar) for bar in seen]
+    count = round(points / LAYOUT.narrow)
+    step, at, found = (last - first) / count, 0, []
+    for run in columns(seen, first, last, count):
+        if run.bar is not None:
+            found.append(Piece(first + at * step, first + (at + run.width) * step, run.bar))
+        at += run.width
+    return found
+
+
+def name_of(piece: Piece, points: float, size: float) -> str:
+    """Return the longest name of an op that fits, empty where none does.
+
+    Parameters
+    ----------
+    piece : Piece
+    points : float
+        Its width.
+    size : float
+        Of letters, in points.
+
+    Returns
+    -------
+    str
+        Letter and micro-batch, else the micro-batch alone; names of other ops, else their letter.
+    """
+    label, letter = printable(piece.bar.label), printable(piece.bar.letter)
+    short = (label.removeprefix(letter),) if piece.bar.kind in ACTION_KINDS else ()
+    most = int((points - LAYOUT.padding) / (size * LAYOUT.letter))
+    names = short or (piece.bar.short, letter)
+    return next((name for name in (label, *names) if 0 < len(name) <= most), "")
+
+
 def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
     """Paint the ops of a chart, and write the names that fit.
 
@@ -192,9 +259,8 @@ def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
     size = min(SHEET.name, 0.62 * row)
     if size < LAYOUT.least_letter:
         return
-    texts = labels_of([piece for _, piece in placed], scale, size)
-    for (top, piece), text in zip(placed, texts, strict=True):
-        if text:
+    for top, piece in placed:
+        if text := name_of(piece, (piece.end - piece.start) * scale, size):
             axes.text(
                 (piece.start + piece.end) / 2, top + LAYOUT.bar / 2, text,
                 color=ink_on(piece.bar.fill), fontsize=size, ha="center", va="center_baseline",
