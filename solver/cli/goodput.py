@@ -24,24 +24,12 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
-from ppsolve.solver.cli.output import (
-    Chart,
-    check_outputs,
-    deliver,
-    stdout_console,
-    write_chart,
-)
+from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_console, write_chart
 from ppsolve.solver.studies.goodput.fit import fit_goodput
 from ppsolve.solver.studies.goodput.identify import FIT
 from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows, predicted_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
-from ppsolve.solver.views.goodput import (
-    fit_line,
-    fit_report,
-    goodput_chart,
-    row_line,
-    rows_table,
-)
+from ppsolve.solver.views.goodput import fit_line, fit_report, goodput_chart, row_line, rows_table
 from ppsolve.solver.views.line_chart import LineChart
 
 ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]

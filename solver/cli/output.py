@@ -112,6 +112,22 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
     return stat.S_ISREG(written.st_mode) and os.path.samestat(given, written)
 
 
+def check_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that is a file, before any work is done."""
+    if folder.exists() and not folder.is_dir():
+        message = "expected a folder, this is a file"
+        raise InputError(message, source=str(folder), field=option)
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder where there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"cannot be made: {error.strerror}"
+        raise InputError(message, source=str(folder), field=option) from None
+
+
 def json_text(document: BaseModel | list[BaseModel]) -> str:
     """Return one JSON document, fit for a terminal, with a newline at its end."""
     if not isinstance(document, list):

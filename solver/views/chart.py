@@ -12,11 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import (
-    SHOWN_TRANSFER,
-    ScheduleDocument,
-    ScheduledOp,
-)
+from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.kfac.labels import KIND_OF, STEP_KIND, UP_PIPE
 from ppsolve.models.kinds.overlap.instance import NodeKind
@@ -231,17 +227,14 @@ def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row
 
 
 def _rows_of_labels(document: ScheduleDocument) -> list[Row]:
-    streams = {"TF": "send fwd", "TB": "send bwd"}
-    rows: dict[tuple[int, int, str], Row] = {}
+    rows: dict[tuple[bool, int], Row] = {}
     chunks = _chunks(document)
     for position, op in enumerate(document.ops):
         if op.device is None or op.kind == STEP_KIND:
             continue
         is_device = op.kind not in COMMUNICATION_KINDS
-        stream = op.id[:2] if op.id[:2] in streams and not is_device else ""
-        key = (int(not is_device), op.device, stream)
-        name = f"device {op.device}" if is_device else f"{streams.get(stream, 'comm')} {op.device}"
-        row = rows.setdefault(key, Row(name, is_device))
+        name = f"device {op.device}" if is_device else f"comm {op.device}"
+        row = rows.setdefault((not is_device, op.device), Row(name, is_device))
         row.bars.append(_bar(op, position, chunks))
     return [rows[key] for key in sorted(rows)]
 

@@ -18,14 +18,7 @@ from ppsolve.solver.views.chart import AmountCurve, pool_curves
 from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
-from ppsolve.solver.views.wording import (
-    ENTRY_STYLE,
-    bubble_name,
-    separated,
-    spaced,
-    unit_of,
-    with_unit,
-)
+from ppsolve.solver.views.wording import ENTRY_STYLE, bubble_name, spaced, unit_of, with_unit
 
 _MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
@@ -142,7 +135,7 @@ class Drawing:
         if entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value:
             word = "optimal" if result.status is Status.OPTIMAL else "best"
         pattern = f" under {entry.pattern}" if entry.pattern else ""
-        reason = separated(self.reason(entry, verbose=verbose), result.time_unit)
+        reason = self.reason(entry, verbose=verbose)
         return f"{word}{pattern}" + (f": {reason}" if reason else "")
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
@@ -222,15 +215,14 @@ class Drawing:
         ------
         (str, str)
         """
-        unit = instance.time_unit
-        if entry.pattern:
-            yield "pattern", entry.pattern
-        if entry.reason:
-            yield "reason", separated(entry.reason, unit)
+        texts = {"pattern": entry.pattern, "reason": self.reason(entry)}
+        yield from ((name, text) for name, text in texts.items() if text)
         times = figures(entry.makespan, entry.device_span)
         for name, text in zip(("makespan", "device span"), times, strict=True):
-            yield name, text if text == ABSENT else f"{text} {unit}"
-        yield bubble_name(entry), ratio(entry.bubble_ratio)
+            if text != ABSENT:
+                yield name, f"{text} {instance.time_unit}"
+        if entry.bubble_ratio is not None:
+            yield bubble_name(entry), ratio(entry.bubble_ratio)
         peaks = entry.peak_memory or {}
         for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
             yield f"peak, {pool}", peak

@@ -17,8 +17,8 @@ from ppsolve.solver.api.kinds import kind_of, parse_instance
 from ppsolve.solver.views.chart import AmountCurve, Chart, pool_curves
 from ppsolve.solver.views.drawing import Drawing
 from ppsolve.solver.views.figures import figure, figures, percent
-from ppsolve.solver.views.kfac.drawing import KfacDrawing
-from ppsolve.solver.views.overlap.drawing import OverlapDrawing
+from ppsolve.solver.views.kfac import KfacDrawing
+from ppsolve.solver.views.overlap import OverlapDrawing
 from ppsolve.solver.views.pipeline import PipelineDrawing
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, ViewOptions
 from ppsolve.solver.views.wording import spaced, unit_of, with_unit

@@ -25,7 +25,6 @@ from ppsolve.solver.views.terminal import TerminalConsole
 from ppsolve.solver.views.wording import with_unit
 
 PER_SECOND = "samples/s"
-ERASE = "\r\x1b[K"  # puts the next text in the place of the line, on a terminal
 
 EventT = TypeVar("EventT", bound=Progress | PlanProgress)
 
@@ -230,9 +229,9 @@ def _outcome(record: BenchRecord) -> str:
 
 
 class TallyProgress:
-    """Writes the state of a run: one line that is rewritten on a terminal, else a line at times.
+    """Writes the state of a run at times, and each item that failed, or all of them.
 
-    Of `total` items earlier runs have done some; `everything` writes a line for each item too.
+    Of `total` items earlier runs have done some; `everything` writes a line for each item.
     """
 
     def __init__(
@@ -248,19 +247,16 @@ class TallyProgress:
         self._everything, self._clock = everything, clock
         self._began = self._told = clock()
         self._records: list[BenchRecord] = []
-        self._is_live = stream.isatty() and not everything
 
     def __call__(self, record: BenchRecord) -> None:
         """Take note of an item that has ended."""
         self._records.append(record)
         if self._everything or record.failure is not None:
-            self._write(self._item(record))
+            _write(self._stream, self._item(record))
         now = self._clock()
-        if self._is_live:
-            self._write(self.line(), end="")
-        elif now - self._told >= 10.0:  # a log of a day has 8,640 lines
+        if now - self._told >= 10.0:  # a log of a day has 8,640 lines
             self._told = now
-            self._write(self.line())
+            _write(self._stream, self.line())
 
     def line(self) -> str:
         """Return the state in one line."""
@@ -273,19 +269,9 @@ class TallyProgress:
             f"{tally(self._records)}"
         )
 
-    def close(self) -> None:
-        """Take the live line away."""
-        if self._is_live:
-            self._write("", end="")
-
     def _item(self, record: BenchRecord) -> str:
         place = f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
         if record.failure is not None:
             return f"{place}failed ({record.failure.value}): {record.error}"
         value = "" if record.value is None else f" {record.value:g} {record.time_unit}"
         return f"{place}{record.status.value}{value} after {record.seconds:.2f} s"
-
-    def _write(self, line: str, end: str = "\n") -> None:
-        start = ERASE if self._is_live else ""
-        self._stream.write(f"{start}{printable(line, LONGEST_LINE)}{end}")
-        self._stream.flush()

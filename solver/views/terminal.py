@@ -6,11 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import (
-    Console,
-    ConsoleOptions,
-    RenderableType,
-)
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 

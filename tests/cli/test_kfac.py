@@ -151,7 +151,7 @@ def test_claims_below_the_bound_are_called_impossible(run, converted):
     text = " ".join(done.stdout.split())
     assert "and claims fewer iterations than any valid schedule has:" in text
     assert "device 3 (at least 2)" in text
-    assert "pipefisher 1 - all 1 infeasible: breaks rules" in text
+    assert "infeasible: breaks rules" in text
 
 
 def test_quiet_is_one_line(run, converted):
@@ -166,11 +166,11 @@ def test_work_that_never_fits(run, converted):
     assert done.exit_code == 3
     text = " ".join(done.stdout.split())
     assert text.startswith(f"{UNPLACED}: INFEASIBLE")
-    assert "0/cov_kron_A:m#0 takes 150,000 ns and fits into no hole" in text
+    assert "0/cov_kron_A:m#0 takes 150000 ns and fits into no hole" in text
     assert "2 iterations claimed, impossible: there is no valid schedule" in text
     quiet = run("optimize", converted(UNPLACED), "-q").stdout
     assert quiet.count("\n") == 1
-    assert "takes 150,000 ns" in quiet
+    assert "takes 150000 ns" in quiet
 
 
 def test_verbose_gives_whole_reasons(run, converted):
@@ -216,8 +216,7 @@ def test_simulate_report(run, converted):
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert lines[0] == f"pipefisher on {REFILL}: infeasible, 1 iteration"
-    assert "  breaks        1 inversion before its curvature" in lines
-    assert any(line.startswith("  first         precedence: 1/inv_kron_A:m2") for line in lines)
+    assert lines[1].startswith("  reason        breaks rules: 1 inversion before its curvature")
     assert any(line.endswith("1 inversion before its curvature") for line in lines[8:])
     causal = run("simulate", converted(REFILL), "--heuristic", "pipefisher-causal", "-q")
     assert causal.stdout == "pipefisher-causal: feasible 2 iterations\n"

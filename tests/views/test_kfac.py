@@ -21,8 +21,7 @@ from ppsolve.solver.kinds.kfac.heuristics import CAUSAL
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.views.chart import Bar, Chart, Row
 from ppsolve.solver.views.colours import KFAC, PIPELINE, letter_of
-from ppsolve.solver.views.kfac.drawing import impossible_devices, per_device
-from ppsolve.solver.views.kfac.view import iteration_of
+from ppsolve.solver.views.kfac import impossible_devices, iteration_of
 from ppsolve.solver.views.progress import run_words
 from ppsolve.solver.views.reports import comparison, entry_line, report, summary_line
 from ppsolve.solver.views.terminal_chart import Axis
@@ -76,10 +75,10 @@ demo: OPTIMAL, 3 iterations
        1            2   2 cp-sat   80.25 %       1,000     2.5         -
 
                                       over
-  heuristic           iterations      best   per device   status
+  heuristic           iterations      best   bubble   status
   ──────────────────────────────────────────────────────────────────────────────────────────────────
-  pipefisher-causal            4   33.33 %   4 2          feasible
-  pipefisher                   2         -   2 2          infeasible: breaks rules: 31 curvature pa~
+  pipefisher-causal            4   33.33 %        -   feasible
+  pipefisher                   2         -        -   infeasible: breaks rules: 31 curvature parts ~
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
   and claims fewer iterations than any valid schedule has: device 0 (at least 3)
@@ -102,21 +101,6 @@ def test_broken_rules_in_words():
         "3 something_new"
     )
     assert broken_rules({}) == ""
-
-
-@pytest.mark.parametrize(
-    ("counts", "wanted"),
-    [
-        ([9, 8, 8, 9], "9 8 8 9"),
-        ([2] * 8, "all 2"),
-        ([2, 2], "2 2"),
-        ([3, *[2] * 20], "2 to 3"),
-        (None, "-"),
-        ([], "-"),
-    ],
-)
-def test_iterations_per_device(counts, wanted):
-    assert per_device(counts) == wanted
 
 
 def test_letters_of_work_are_those_of_no_other_op():

@@ -16,7 +16,7 @@ from ppsolve.solver.kinds.overlap.report import ProgramReport
 from ppsolve.solver.views.chart import AmountCurve, Bar
 from ppsolve.solver.views.colours import WAIT_KIND
 from ppsolve.solver.views.figures import compact
-from ppsolve.solver.views.overlap.view import (
+from ppsolve.solver.views.overlap import (
     collective_kind,
     held,
     program_of,

@@ -15,13 +15,7 @@ from rich.text import Text
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import BoundRow, FamilyRow, MethodRow
-from ppsolve.solver.views.bench.sections import (
-    FOOTER,
-    Section,
-    headline,
-    origin,
-    sections,
-)
+from ppsolve.solver.views.bench.sections import FOOTER, Section, headline, origin, sections
 from ppsolve.solver.views.tables import FittingTable
 
 

@@ -6,13 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ppsolve.solver.studies.bench.report.report import Report
 from ppsolve.solver.views.bench.pictures import Picture
-from ppsolve.solver.views.bench.sections import (
-    FOOTER,
-    Section,
-    headline,
-    origin,
-    sections,
-)
+from ppsolve.solver.views.bench.sections import FOOTER, Section, headline, origin, sections
 from ppsolve.solver.views.html import table_html, text
 from ppsolve.solver.views.page.tables import asset
 

@@ -2,42 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+import math
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+    ScheduledOp,
+    Status,
+)
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
 from ppsolve.models.kinds.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kinds.kfac.result import (
     RefreshEntry,
+    RefreshFigures,
     RefreshResult,
     TieBreakEntry,
     broken_rules,
 )
 from ppsolve.solver.kinds.kfac.kind import is_refresh
 from ppsolve.solver.kinds.kfac.pattern import pattern_of
-from ppsolve.solver.views.drawing import (
-    Drawing,
-    Facts,
-    described,
-    reached,
-    sizes,
-)
+from ppsolve.solver.views.chart import SYNC_KINDS, Chart, chart_rows, kinds_of
+from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, sizes
 from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.views.kfac.view import device_table, report_of_refresh
 from ppsolve.solver.views.pipeline import pipeline_shape
-from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
-from ppsolve.solver.views.tables import (
-    Field,
-    indented,
-    table_of,
+from ppsolve.solver.views.schedule_view import (
+    HIDDEN_SYNCS,
+    ScheduleReport,
+    ScheduleView,
+    ViewOptions,
+    Window,
+    busy_table,
 )
-from ppsolve.solver.views.wording import ITERATIONS, separated, with_unit
+from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
+from ppsolve.solver.views.wording import ITERATIONS, with_unit
+
+
+def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
+    """Return the report on a refresh, its iterations side by side.
+
+    Parameters
+    ----------
+    shown : ScheduleView
+        With its instance.
+    period : float
+        Length of an iteration, in the unit of the schedule.
+
+    Returns
+    -------
+    ScheduleReport
+
+    Raises
+    ------
+    InputError
+        Iterations are asked for that are not there.
+    """
+    source, links, unit = shown.source, shown.frame.links, shown.unit
+    counts = _iterations(shown.document)
+    most = max(counts.values(), default=1)
+    rows = chart_rows(shown.document, shown.problem, links=True)
+    devices = [row for row in rows if row.is_device]
+    for row in devices:
+        row.end = counts.get(int(row.name.split()[-1]), 1) * period
+    hidden = set(kinds_of(rows)) - set(kinds_of(devices))
+    chart = Chart(
+        rows if links else devices,
+        max(most * period, shown.end),
+        shown.unit,
+        _window(shown.frame, most, period),
+        iterations=[number * period for number in range(most)],
+        small_letters="the second pipe",
+    )
+    known = source if isinstance(source, RefreshResult | RefreshEntry) else RefreshFigures()
+    return ScheduleReport(
+        shown.title,
+        chart,
+        list(_facts(shown, most, period)),
+        device_table(known, unit) if known.iterations_of else busy_table(devices, chart.end),
+        [HIDDEN_SYNCS] if not links and set(SYNC_KINDS) & hidden else [],
+    )
+
+
+def _iterations(document: ScheduleDocument) -> dict[int, int]:
+    """Return how many iterations of the pipeline each device runs."""
+    counts: dict[int, int] = {}
+    for op in document.ops:
+        number = iteration_of(op)
+        if op.device is not None and number is not None:
+            counts[op.device] = max(counts.get(op.device, 1), number + 1)
+    return counts
+
+
+def iteration_of(op: ScheduledOp) -> int | None:
+    """Return the iteration of an op of the pipeline; None for K-FAC work."""
+    _, at, number = op.id.rpartition("@")
+    return int(number) if at and number.isdecimal() else None
+
+
+def _window(frame: ViewOptions, most: int, period: float) -> Window:
+    if frame.iterations is None:
+        return frame.window
+    first, last = frame.iterations
+    if last >= most:
+        raise InputError(
+            f"expected iterations from 0 to {most - 1}, got {last}", field="--iteration"
+        )
+    return first * period, (last + 1) * period
+
+
+def _facts(shown: ScheduleView, most: int, period: float) -> Iterator[tuple[str, str]]:
+    yield ITERATIONS, figure(most)
+    yield "iteration", f"{figure(period)} {shown.unit}"
+    work = [op.end for op in shown.document.ops if iteration_of(op) is None]
+    if work:
+        last = with_unit(figure(math.floor(100 * max(work) / period) / 100), ITERATIONS)
+        yield "K-FAC work", f"done at {figure(max(work))} {shown.unit}, after {last}"
+
+
+def device_table(known: RefreshFigures, unit: str) -> RenderableType:
+    """Return the table of devices of a result or a heuristic; unknown figures have no column.
+
+    Parameters
+    ----------
+    known : RefreshFigures
+    unit : str
+        Unit of times.
+
+    Returns
+    -------
+    RenderableType
+    """
+    proved = known if isinstance(known, RefreshResult) else None
+    bounds = proved and proved.bound_of
+    devices = range(len(known.iterations_of or bounds or ()))
+    proofs = (proved and proved.bounds_by) or [""] * len(devices)
+    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
+    found = FittingTable(
+        TableColumn("device", each(devices, str)),
+        TableColumn(ITERATIONS, each(known.iterations_of, figure)),
+        TableColumn(
+            "bound by",
+            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
+            is_text=True,
+        ),
+        TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
+        TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
+        TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
+        TableColumn("oldest\ninverse", ages, expendable=2),
+        TableColumn(
+            "breaks",
+            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
+            is_text=True,
+            wraps=True,
+        ),
+    )
+    return indented(found)
 
 
 def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
@@ -172,12 +301,6 @@ class KfacDrawing(Drawing):
         if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
             yield device_table(found, unit)
 
-    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
-        """Return the iterations of each device, of a refresh."""
-        if not isinstance(result, RefreshResult):
-            return super().fields(result, verbose=verbose)
-        return (Field("per device", lambda entry: per_device(entry.iterations_of), 1),)
-
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the rules that heuristics of a refresh break."""
         if isinstance(result, RefreshResult):
@@ -189,21 +312,6 @@ class KfacDrawing(Drawing):
         if isinstance(entry, RefreshEntry) and entry.breaks and not verbose:
             return f"breaks rules: {broken_rules(entry.breaks)}"
         return super().reason(entry, verbose=verbose)
-
-    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield the figures of one heuristic on an instance."""
-        if not isinstance(entry, RefreshEntry):
-            yield from super().entry_facts(entry, instance)
-            return
-        unit = instance.time_unit
-        if entry.breaks:
-            yield "breaks", broken_rules(entry.breaks)
-            yield "first", separated((entry.reason or "").rpartition("; first ")[2], unit)
-        elif entry.reason:
-            yield "reason", separated(entry.reason, unit)
-        if entry.makespan is not None:
-            yield "ends after", f"{figure(entry.makespan)} {unit}"
-            yield "bubble ratio", ratio(entry.bubble_ratio)
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
@@ -224,27 +332,6 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
     value, bound = figures(tie.value, tie.bound)
     proof = "proven least" if value == bound else f"at least {bound} {unit}"
     return tie.name.value, f"{value} {unit}, {proof} ({_TIE_BREAKS[tie.name]})"
-
-
-def per_device(counts: Sequence[int] | None) -> str:
-    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, the range of many, or a dash.
-
-    Parameters
-    ----------
-    counts : sequence of int, optional
-
-    Returns
-    -------
-    str
-    """
-    if not counts:
-        return ABSENT
-    texts = [str(count) for count in counts]
-    if len(texts) > 2 and len(set(texts)) == 1:
-        return f"all {texts[0]}"
-    if len(counts) > 16:
-        return f"{min(counts)} to {max(counts)}"
-    return " ".join(texts)
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
