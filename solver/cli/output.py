@@ -113,14 +113,38 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Refuse a folder that is a file, before any work is done."""
+    """Refuse a folder that is a file, before any work is done.
+
+    Parameters
+    ----------
+    folder : Path
+    option : str
+        Names it in errors.
+
+    Raises
+    ------
+    InputError
+        It is a file.
+    """
     if folder.exists() and not folder.is_dir():
         message = "expected a folder, this is a file"
         raise InputError(message, source=str(folder), field=option)
 
 
 def make_folder(folder: Path, option: str) -> None:
-    """Make a folder where there is none."""
+    """Make a folder where there is none.
+
+    Parameters
+    ----------
+    folder : Path
+    option : str
+        Names it in errors.
+
+    Raises
+    ------
+    InputError
+        It cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -185,7 +209,15 @@ def save(path: Path, data: str | bytes) -> None:
 
 
 def write_chart(path: Path | None, chart: LineChart | None) -> None:
-    """Draw a chart into a file; warn if there is none."""
+    """Draw a chart into a file; warn if there is none.
+
+    Parameters
+    ----------
+    path : Path or None
+        None: nothing is wanted.
+    chart : LineChart or None
+        None: there is nothing to draw.
+    """
     if path is None:
         return
     if chart is None:

@@ -191,7 +191,18 @@ def drawn_on(
 
 
 def title_of(data: Any, instance: Instance | None = None) -> str:
-    """Return what a figure of a schedule is called: its instance, and what made it."""
+    """Return the title of a schedule: its instance, and what made it.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result, a heuristic's entry or a bare schedule.
+    instance : Instance, optional
+
+    Returns
+    -------
+    str
+    """
     name = data.get("instance", "schedule") if instance is None else instance.name
     by = data.get("best_by") or data.get("name")
     return f"{name}, {by}" if by else str(name)

@@ -93,7 +93,7 @@ def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
 
 
 def _iterations(document: ScheduleDocument) -> dict[int, int]:
-    """Return how many iterations of the pipeline each device runs."""
+    """Return the number of iterations of the pipeline on each device."""
     counts: dict[int, int] = {}
     for op in document.ops:
         number = iteration_of(op)
@@ -335,7 +335,18 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
-    """Return the devices on which a heuristic claims less than is proved to be possible."""
+    """Return the devices on which a heuristic claims less than is proved to be possible.
+
+    Parameters
+    ----------
+    entry : RefreshEntry
+    result : RefreshResult
+        Holds what is proved of each device.
+
+    Returns
+    -------
+    list of int
+    """
     if entry.status is not HeuristicStatus.INFEASIBLE:
         return []
     pairs = zip(entry.iterations_of or (), result.bound_of or (), strict=False)

@@ -213,7 +213,18 @@ def chart_format(path: str | Path) -> str:
 
 
 def chart_bytes(chart: LineChart, kind: str) -> bytes:
-    """Return a chart as a file of a format; equal charts give equal bytes."""
+    """Return a chart as a file of a format; equal charts give equal bytes.
+
+    Parameters
+    ----------
+    chart : LineChart
+    kind : str
+        png or svg.
+
+    Returns
+    -------
+    bytes
+    """
     return figure_bytes(lambda: chart_figure(chart), kind)
 
 
@@ -273,7 +284,13 @@ def panel_figure(title: str) -> tuple[Figure, Axes]:
 
 
 def add_legend(axes: Axes, columns: int = 3) -> None:
-    """Write the legend of a panel below it."""
+    """Write the legend of a panel below it.
+
+    Parameters
+    ----------
+    axes : Axes
+    columns : int
+    """
     axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
 

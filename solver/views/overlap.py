@@ -51,7 +51,18 @@ def collective_kind(text: str) -> str:
 
 
 def stream_rows(document: ScheduleDocument, instance: OverlapInstance) -> list[Row]:
-    """Return the row of the compute stream, then one per comm stream; added ops are left out."""
+    """Return the row of the compute stream, then one per comm stream; added ops are left out.
+
+    Parameters
+    ----------
+    document : ScheduleDocument
+    instance : OverlapInstance
+
+    Returns
+    -------
+    list of Row
+        Rows with bars in the schedule's unit.
+    """
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
     moments = [op.end for op in ops if op.kind == NodeKind.WAIT]

@@ -87,7 +87,7 @@ class EventWords(Generic[EventT]):
 
 
 def run_words(unit: str) -> EventWords[Progress]:
-    """Return what is said of an event of a run whose values have a unit."""
+    """Return the words for events of a run whose values have a unit."""
     return EventWords(lambda e: f"{e.event}: {e.source}", lambda e: run_parts(e, unit))
 
 
@@ -114,14 +114,40 @@ class PlainLines(Generic[EventT]):
 
 
 def is_news_of_run(latest: Progress | None, event: Progress, *, everything: bool) -> bool:
-    """Return True if an event of a run says something new."""
+    """Return True if an event of a run says something new.
+
+    Parameters
+    ----------
+    latest : Progress or None
+        The event that was told last.
+    event : Progress
+    everything : bool
+        Tell more.
+
+    Returns
+    -------
+    bool
+    """
     if event.event == "heuristic" and not everything:
         return False
     return latest is None or replace(latest, seconds=event.seconds) != event
 
 
 def is_news_of_plan(latest: PlanProgress | None, event: PlanProgress, *, everything: bool) -> bool:
-    """Return True if phase or goodput of a plan change, or much time has passed."""
+    """Return True if phase or goodput of a plan change, or much time has passed.
+
+    Parameters
+    ----------
+    latest : PlanProgress or None
+        The event that was told last.
+    event : PlanProgress
+    everything : bool
+        Tell more.
+
+    Returns
+    -------
+    bool
+    """
     if latest is None or (everything and event.best != latest.best):
         return True
     is_new = event.phase != latest.phase or event.best != latest.best
@@ -206,7 +232,17 @@ def progress(
 def plan_progress(
     title: str, *, time_limit: float | None, quiet: bool = False, everything: bool = False
 ) -> AbstractContextManager[PlanListener | None]:
-    """Return a context with the listener of a plan, as `progress` does of a run."""
+    """Return a context with the listener of a plan, as `progress` does of a run.
+
+    Parameters
+    ----------
+    title, time_limit, quiet, everything
+        As of `progress`.
+
+    Returns
+    -------
+    context manager
+    """
     is_news = partial(is_news_of_plan, everything=everything)
     live = LiveLine(title, time_limit, PLAN_WORDS)
     return _shown(live, lambda stream: PlainLines(stream, PLAN_WORDS, is_news), quiet=quiet)

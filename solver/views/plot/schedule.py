@@ -315,7 +315,13 @@ def legend_of(chart: Chart) -> list[Artist]:
 
 
 def name_times(axes: Axes, unit: str) -> None:
-    """Name the axis of time of the lowest panel and write round times below it."""
+    """Name the axis of time of the lowest panel and write round times below it.
+
+    Parameters
+    ----------
+    axes : Axes
+    unit : str
+    """
     from matplotlib.ticker import MaxNLocator
 
     count = int(axes.figure.get_figwidth())  # type: ignore[union-attr]
