@@ -42,8 +42,12 @@ from ppsolve.solver.studies.bench.pool import Engine, Limits
 from ppsolve.solver.studies.bench.report.comparison import Judgement
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.studies.bench.suite import Shard, Suite, collect, distinct
-from ppsolve.solver.views.bench.outputs import csv_report, markdown_report, terminal_report
-from ppsolve.solver.views.bench.page import html_report
+from ppsolve.solver.views.bench.outputs import (
+    csv_report,
+    html_report,
+    markdown_report,
+    terminal_report,
+)
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
 from ppsolve.solver.views.progress import TallyProgress, tally

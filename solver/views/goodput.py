@@ -13,7 +13,7 @@ from ppsolve.models.studies.goodput.params import Fit
 from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.search import BatchLimits, accumulation_steps
 from ppsolve.solver.views.figures import counted, figure, percent
-from ppsolve.solver.views.line_chart import MOST_SERIES, LineChart, Point, Series
+from ppsolve.solver.views.line_chart import LAYOUT, MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
 
 # What the parameters of a step time stand for.
@@ -138,9 +138,6 @@ def _allocation_text(nodes: int, replicas: int) -> str:
     return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
 
 
-STEPS = 160  # batch sizes along a line: enough that a picture shows no corners
-
-
 def goodput_chart(
     model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
 ) -> LineChart | None:
@@ -178,7 +175,7 @@ def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
     replicas, best = row.num_replicas, row.goodput or 0.0
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
-    local = np.geomspace(first, max(first, last), STEPS) / replicas
+    local = np.geomspace(first, max(first, last), LAYOUT.steps) / replicas
     steps = accumulation_steps(local, np.full_like(local, replicas), limits)
     atomic = np.round(local / (steps + 1))
     batch = replicas * (steps + 1) * atomic

@@ -36,7 +36,7 @@ from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, siz
 from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.views.pipeline import pipeline_shape
 from ppsolve.solver.views.schedule_view import (
-    HIDDEN_SYNCS,
+    HIDDEN,
     ScheduleReport,
     ScheduleView,
     ViewOptions,
@@ -88,7 +88,7 @@ def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
         chart,
         list(_facts(shown, most, period)),
         device_table(known, unit) if known.iterations_of else busy_table(devices, chart.end),
-        [HIDDEN_SYNCS] if not links and set(SYNC_KINDS) & hidden else [],
+        [HIDDEN] if not links and set(SYNC_KINDS) & hidden else [],
     )
 
 
@@ -306,12 +306,6 @@ class KfacDrawing(Drawing):
         if isinstance(result, RefreshResult):
             for entry in result.heuristics:
                 yield from _claims(entry, result)
-
-    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
-        """Return the rules that a heuristic breaks, counted."""
-        if isinstance(entry, RefreshEntry) and entry.breaks and not verbose:
-            return f"breaks rules: {broken_rules(entry.breaks)}"
-        return super().reason(entry, verbose=verbose)
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""

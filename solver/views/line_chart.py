@@ -53,6 +53,7 @@ class LineChartLayout:
 
     most_ticks: int = 12  # beyond, the horizontal axis names powers of two instead of all places
     near: float = math.sqrt(2)  # figures are listed with the nearest power of two
+    steps: int = 160  # of a line of a formula: enough that a picture shows no corners
     headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
 
 

@@ -334,7 +334,7 @@ def test_syncs_on_streams_are_links(run, tmp_path, links):
         text = run("show", *files, *["--links"] * links).stdout
         assert ("comm 0 │" in text) is links
         assert ("S sync A" in text) is links
-        assert ("syncs are not drawn; --links draws them" in text) is not links
+        assert ("collectives are not drawn; --links draws them" in text) is not links
     usage = json.loads(Path("result.json").read_text())["usage_of"]
     assert f"{usage[0]:.2f} %" in text
 

@@ -78,7 +78,7 @@ demo: OPTIMAL, 3 iterations
   heuristic           iterations      best   bubble   status
   ──────────────────────────────────────────────────────────────────────────────────────────────────
   pipefisher-causal            4   33.33 %        -   feasible
-  pipefisher                   2         -        -   infeasible: breaks rules: 31 curvature parts ~
+  pipefisher                   2         -        -   infeasible: breaks rules: whatever; first pre~
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
   and claims fewer iterations than any valid schedule has: device 0 (at least 3)
@@ -276,7 +276,7 @@ def test_rows_end_with_their_iterations():
 
 def test_syncs_are_drawn_beside_their_devices(chimera):
     assert "comm 0 │" in drawn(shown(chimera, links=True), 120)
-    assert "syncs are not drawn; --links draws them" in drawn(shown(chimera), 120)
+    assert "collectives are not drawn; --links draws them" in drawn(shown(chimera), 120)
 
 
 def test_iterations_that_are_not_there(chimera):

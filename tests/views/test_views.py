@@ -212,7 +212,7 @@ class TestGantt:
         assert "comm 1 │" in linked
         assert "> < transfers" in linked
         assert "A all-reduce" in linked
-        note = "all-reduce is not drawn; --links draws it"
+        note = "collectives are not drawn; --links draws them"
         assert note in plain
         assert note not in linked + self.chart(100)
 

@@ -24,8 +24,6 @@ from ppsolve.solver.views.plot.sheet import PAPER, SHEET, named, sheet_of, write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_GAPS = 30  # heuristics, the best ones; more would fill a page
-
 
 def gantt(
     found: Result | HeuristicEntry | Plan,
@@ -143,7 +141,8 @@ def _gaps_figure(result: Result, title: str, inches: float) -> Figure:
     from matplotlib.lines import Line2D
 
     valid = [entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE]
-    found = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)[:MOST_GAPS]
+    found = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)
+    found = found[: SHEET.most_bars]
     if not found:
         raise InputError("no heuristic of it has a gap to draw", field="heuristics")
     names, gaps = [named(name) for _, name in found], [float(gap) for gap, _ in found]

@@ -28,6 +28,7 @@ class SheetLayout:
     name: float = 7.0  # size of letters; captions of papers are set in 8 or 9
     letter: float = 4.0  # width of one of them
     longest_name: int = 20  # letters
+    most_bars: int = 30  # of heuristics, the best ones; more would fill a page
     line: float = 11.0  # a line of text above or below all panels
     axis: float = 26.0  # below the lowest panel, for its axis and what that counts
     patch: float = 24.0  # of an entry of a legend, with its gaps

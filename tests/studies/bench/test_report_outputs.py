@@ -16,8 +16,12 @@ import pytest
 from ppsolve.models.studies.bench.record import BenchRecord
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.views.bench import pictures
-from ppsolve.solver.views.bench.outputs import csv_report, markdown_report, terminal_report
-from ppsolve.solver.views.bench.page import html_report
+from ppsolve.solver.views.bench.outputs import (
+    csv_report,
+    html_report,
+    markdown_report,
+    terminal_report,
+)
 from ppsolve.solver.views.bench.pictures import LIMITS, Picture, draw_pictures
 from ppsolve.solver.views.bench.sections import FOOTER, Section, sections, with_profiles
 from ppsolve.solver.views.terminal import TerminalConsole
