@@ -272,7 +272,7 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
 def kinds_of(rows: list[Row]) -> list[str]:
     """Return the kinds that occur, compute kinds first, in their usual order."""
     present = dict.fromkeys(bar.kind for row in rows for bar in row.bars)
-    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted(COMMUNICATION_KINDS - set(SYNC_KINDS))]
+    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted({SHOWN_TRANSFER, *COLLECTIVES})]
     return [kind for kind in usual if kind in present] + [k for k in present if k not in usual]
 
 
