@@ -60,12 +60,12 @@ def bubble() -> Figure:
 
 def _mark_idle(axes: Axes, chart: Chart) -> None:
     """Colour whatever is idle, and name one piece of each sort."""
-    for place, row in enumerate(reversed(chart.rows)):
+    for place, row in enumerate(chart.rows):
         ends = [0.0, *(bar.end for bar in row.bars)]
         starts = [*(bar.start for bar in row.bars), chart.end]
         spans = [(end, start - end) for end, start in zip(ends, starts, strict=True) if start > end]
         axes.broken_barh(spans, (place + 0.06, 0.88), color=IDLE, linewidth=0)
-    for text, time, row in (("fill", 15, 0), ("wait", 70, 3), ("drain", 300, 0)):
+    for text, time, row in (("fill", 15, 3), ("wait", 70, 0), ("drain", 300, 3)):
         axes.text(time, row + 0.5, text, ha="center", va="center_baseline", fontsize=7)
 
 

@@ -29,15 +29,25 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.generate import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.options import argument, flag, value
-from ppsolve.solver.cli.output import check_writable, save, stdout_console
+from ppsolve.solver.cli.output import (
+    check_folder,
+    check_writable,
+    make_folder,
+    save,
+    stdout_console,
+)
 from ppsolve.solver.studies.bench.item import BenchItem, code_of
 from ppsolve.solver.studies.bench.many import set_up
 from ppsolve.solver.studies.bench.pool import Engine, Limits
 from ppsolve.solver.studies.bench.report.comparison import Judgement
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.studies.bench.suite import Shard, Suite, collect, distinct
-from ppsolve.solver.views.bench.outputs import csv_report, markdown_report, terminal_report
-from ppsolve.solver.views.bench.page import html_report
+from ppsolve.solver.views.bench.outputs import (
+    csv_report,
+    html_report,
+    markdown_report,
+    terminal_report,
+)
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
 from ppsolve.solver.views.progress import TallyProgress, tally
@@ -183,12 +193,8 @@ def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: 
     try:
         suite.run(engine, limits, (lambda record: None) if quiet else shown)
     except KeyboardInterrupt:
-        shown.close()
         say(f"interrupted; {total - len(suite.records)} of {total} items not done")
         return ExitCode.INTERRUPTED
-    finally:
-        if not quiet:
-            shown.close()
     failed = any(record.failure is not None for record in suite.records)
     return ExitCode.INTERNAL if failed else ExitCode.FOUND
 
@@ -327,10 +333,7 @@ def _check_outputs(
         taken.add(target)
     if folder is not None:
         require_matplotlib("--pictures")
-        if folder.exists() and not folder.is_dir():
-            raise InputError(
-                "expected a folder, this is a file", source=str(folder), field="--pictures"
-            )
+        check_folder(folder, "--pictures")
 
 
 def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
@@ -355,19 +358,12 @@ def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
 
 
 def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot be made: {error.strerror}", source=str(folder), field="--pictures"
-        ) from None
-    taken: set[str] = set()
+    make_folder(folder, "--pictures")
+    taken: list[str] = []
     for picture in drawn:
-        name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80] or "picture"
-        while name.lower() in taken:
-            name += "-"
-        taken.add(name.lower())
-        save(folder / f"{name}.svg", picture.svg)
+        name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80]
+        taken.append(name.lower())
+        save(folder / f"{name}{'-' * (taken.count(name.lower()) - 1)}.svg", picture.svg)
 
 
 def _print(report: Report, *, markdown: bool, as_json: bool, verbose: bool) -> None:

@@ -107,21 +107,16 @@ def _refuted(bound: BoundCheck) -> str:
 def _print(
     source: str, violations: list[Violation], bound: BoundCheck | None, *, quiet: bool
 ) -> None:
-    console = stdout_console()
+    lines: list[tuple[str | tuple[str, str], ...]] = []
     if bound is not None and bound.proved_by is not None:
         claim = "no schedule" if bound.claimed is None else f"bound {figure(bound.claimed)}"
-        console.print(f"{source}: {claim}, proved again by {bound.proved_by}", soft_wrap=True)
-    if not violations:
-        console.print(
-            Text.assemble(f"{source}: ", ("valid", "bold green"), ", no violations"), soft_wrap=True
-        )
-        return
-    count = f"{len(violations)} violation" + ("s" if len(violations) > 1 else "")
-    console.print(
-        Text.assemble(f"{source}: ", ("not valid", "bold red"), f", {count}"), soft_wrap=True
-    )
+        lines.append((f"{source}: {claim}, proved again by {bound.proved_by}",))
+    if violations:
+        count = f"{len(violations)} violation" + ("s" if len(violations) > 1 else "")
+        lines.append((f"{source}: ", ("not valid", "bold red"), f", {count}"))
+    else:
+        lines.append((f"{source}: ", ("valid", "bold green"), ", no violations"))
     for violation in () if quiet else violations:
-        console.print(
-            Text.assemble("  ", (violation.rule, "yellow"), f": {violation.message}"),
-            soft_wrap=True,
-        )
+        lines.append(("  ", (violation.rule, "yellow"), f": {violation.message}"))
+    for line in lines:
+        stdout_console().print(Text.assemble(*line), soft_wrap=True)

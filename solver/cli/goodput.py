@@ -24,25 +24,12 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
-from ppsolve.solver.cli.output import (
-    Chart,
-    check_outputs,
-    deliver,
-    stdout_console,
-    write_chart,
-)
+from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_console, write_chart
 from ppsolve.solver.studies.goodput.fit import fit_goodput
 from ppsolve.solver.studies.goodput.identify import FIT
 from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows, predicted_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
-from ppsolve.solver.views.goodput import (
-    fit_line,
-    fit_report,
-    goodput_charts,
-    grid_table,
-    row_line,
-    rows_table,
-)
+from ppsolve.solver.views.goodput import fit_line, fit_report, goodput_chart, row_line, rows_table
 from ppsolve.solver.views.line_chart import LineChart
 
 ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
@@ -210,12 +197,12 @@ def goodput_optimize_command(
     with about_options(OPTION_OF):
         limits = BatchLimits.of(least, max_batch_size, per_replica, accumulation, compat)
         rows = best_rows(job.model, allocations, limits)
-    charts = goodput_charts(job.model, rows, limits)
-    write_chart(chart, charts)
+    drawn = goodput_chart(job.model, rows, limits)
+    write_chart(chart, drawn)
     is_found = any(row.is_allowed for row in rows)
     answer = GoodputRows(what="optimum", init_batch_size=least, rows=rows)
     if not deliver(answer, output, as_json=as_json) and is_found:
-        _print_optimum(rows, charts, is_grid=grid, quiet=quiet)
+        _print_optimum(rows, drawn, quiet=quiet)
     if not is_found:
         say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
@@ -236,16 +223,14 @@ def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int,
     return pairs
 
 
-def _print_optimum(
-    rows: Sequence[GoodputRow], charts: Sequence[LineChart], *, is_grid: bool, quiet: bool
-) -> None:
+def _print_optimum(rows: Sequence[GoodputRow], chart: LineChart | None, *, quiet: bool) -> None:
     console = stdout_console()
     if quiet:
         for row in rows:
             console.print(row_line(row), soft_wrap=True)
         return
-    console.print((grid_table if is_grid else rows_table)(rows))
-    for chart in charts:
+    console.print(rows_table(rows))
+    if chart is not None:
         console.print(Text(), chart, sep="\n")
 
 

@@ -21,17 +21,6 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
     return value
 
 
-def _complete_name(incomplete: str) -> list[str]:
-    from ppsolve.solver.api.registry import all_heuristics
-
-    return [name for name in all_heuristics() if name.startswith(incomplete)]
-
-
-def _complete_names(incomplete: str) -> list[str]:
-    done, comma, word = incomplete.rpartition(",")
-    return [f"{done}{comma}{name}" for name in _complete_name(word)]
-
-
 def argument(metavar: str, text: str, **more: Any) -> Any:
     """Return a positional argument, for the annotation of a parameter.
 
@@ -125,7 +114,6 @@ HeuristicName = Annotated[
         "Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
         "your own: module:function, file.py:function.",
         "--heuristic",
-        autocompletion=_complete_name,
     ),
 ]
 GroupSize = Annotated[
@@ -166,9 +154,7 @@ class SolveOptions:
     deterministic: Deterministic = False
     workers: Workers = None
     seed: Seed = 0
-    heuristics: Annotated[
-        str | None, value("A,B", "Run only these heuristics [all].", autocompletion=_complete_names)
-    ] = None
+    heuristics: Annotated[str | None, value("A,B", "Run only these heuristics [all].")] = None
     more_heuristics: Annotated[
         list[str] | None,
         value("SPEC", "Run your own too: module:function or file.py:function.", "--heuristic"),

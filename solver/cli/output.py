@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.views.line_chart import chart_bytes, chart_format
-from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimLines
+from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimmedFile
 
 if TYPE_CHECKING:
     from ppsolve.solver.views.line_chart import LineChart
@@ -112,6 +112,46 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
     return stat.S_ISREG(written.st_mode) and os.path.samestat(given, written)
 
 
+def check_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that is a file, before any work is done.
+
+    Parameters
+    ----------
+    folder : Path
+    option : str
+        Names it in errors.
+
+    Raises
+    ------
+    InputError
+        It is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        message = "expected a folder, this is a file"
+        raise InputError(message, source=str(folder), field=option)
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder where there is none.
+
+    Parameters
+    ----------
+    folder : Path
+    option : str
+        Names it in errors.
+
+    Raises
+    ------
+    InputError
+        It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"cannot be made: {error.strerror}"
+        raise InputError(message, source=str(folder), field=option) from None
+
+
 def json_text(document: BaseModel | list[BaseModel]) -> str:
     """Return one JSON document, fit for a terminal, with a newline at its end."""
     if not isinstance(document, list):
@@ -168,22 +208,22 @@ def save(path: Path, data: str | bytes) -> None:
         postpone(error)
 
 
-def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
-    """Draw charts side by side into a file; warn if there are none.
+def write_chart(path: Path | None, chart: LineChart | None) -> None:
+    """Draw a chart into a file; warn if there is none.
 
     Parameters
     ----------
     path : Path or None
-        A file that `check_outputs` has passed as ``--chart``; None draws nothing.
-    charts : sequence of LineChart
-        Any number.
+        None: nothing is wanted.
+    chart : LineChart or None
+        None: there is nothing to draw.
     """
     if path is None:
         return
-    if not charts:
+    if chart is None:
         say(f"warning: {path}: not written, there is nothing to draw")
         return
-    save(path, chart_bytes(charts, chart_format(path)))
+    save(path, chart_bytes(chart, chart_format(path)))
 
 
 def stdout_console(width: int | None = None) -> TerminalConsole:
@@ -192,5 +232,5 @@ def stdout_console(width: int | None = None) -> TerminalConsole:
         raise InputError(f"expected at most {MAX_WIDTH} columns, got {width}", field="--width")
     console = TerminalConsole(width=width)
     if not console.is_terminal:
-        console.push_render_hook(TrimLines())
+        console.file = TrimmedFile(console.file)  # type: ignore[assignment]
     return console

@@ -94,8 +94,7 @@ def plan_command(
     check_outputs({"--output": output, **winner, "--chart": chart}, request)
     plan = _plan(request, options, quiet=quiet, verbose=verbose)
     _write_winner(plan, instance_out, result_out)
-    drawn = None if chart is None else plan_chart(plan)
-    write_chart(chart, [] if drawn is None else [drawn])
+    write_chart(chart, plan_chart(plan))
     if not deliver(plan, output, as_json=as_json):
         shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
         stdout_console().print(shown, soft_wrap=quiet)

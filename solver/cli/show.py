@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,6 @@ from typer import Option
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
@@ -43,7 +42,7 @@ from ppsolve.solver.cli.solving import (
 )
 from ppsolve.solver.formats.program import winner_in
 from ppsolve.solver.views.curve import curve_report
-from ppsolve.solver.views.drawings import Drawn, drawing_of, drawing_of_document
+from ppsolve.solver.views.drawings import ANY, Drawn, drawing_of, drawn_on, title_of
 from ppsolve.solver.views.figures import figures
 from ppsolve.solver.views.line_chart import figure_bytes, require_matplotlib
 from ppsolve.solver.views.plot import pictures as plot
@@ -64,11 +63,12 @@ class Given:
     data: Any = None  # parsed JSON of a result, a heuristic's entry or a bare schedule
     source: str = ""  # name of the file of `data` or `curve` in errors
     curve: Curve | None = None
+    entry: HeuristicEntry | None = None  # what a heuristic has just made of the instance
 
     @cached_property
     def owner(self) -> Result | HeuristicEntry | None:
         """The result or heuristic's entry, None for a bare schedule."""
-        return None if self.data is None else owner_in(self.data, self.source)
+        return self.entry or (None if self.data is None else owner_in(self.data, self.source))
 
     @cached_property
     def document(self) -> ScheduleDocument:
@@ -181,57 +181,6 @@ class WantedPictures:
             write_bytes(path, data)
 
 
-def drawer(
-    wanted: WantedPictures,
-    curve: Curve | None,
-    result: Result | None,
-    read: Callable[[], Drawn | None],
-) -> Callable[[], Figure]:
-    """Return the function that draws the wanted picture.
-
-    Parameters
-    ----------
-    wanted : WantedPictures
-        The options.
-    curve, result : Curve and Result, optional
-        What the file holds.
-    read : callable
-        Returns the schedule; None if there is only an instance.
-
-    Returns
-    -------
-    callable
-        Draws the figure.
-
-    Raises
-    ------
-    InputError
-        The files hold nothing of the kind.
-    """
-    picture, title = wanted.picture or _usual(curve, result), wanted.title
-    if (picture is FigureKind.CURVE) is not (curve is not None):
-        held = "a curve" if curve is not None else "no curve"
-        raise InputError(f"this file holds {held}", field=f"--picture {picture}")
-    if curve is not None:
-        return lambda: plot.curve(curve, title=title, inches=wanted.inches or SHEET.column_inches)
-    if picture is FigureKind.GAPS:
-        if result is None:
-            raise InputError("expected a result with heuristics", field="--picture gaps")
-        return lambda: plot.gaps(result, title=title, inches=wanted.inches or SHEET.column_inches)
-    drawn = read()
-    if drawn is None:
-        raise InputError("expected a RESULT or --heuristic NAME beside it to draw a schedule")
-    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or SHEET.page_inches
-    return lambda: schedule_figure(drawn, title, inches, has_rows=has_rows)
-
-
-def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
-    if curve is not None:
-        return FigureKind.CURVE
-    has_gaps = result is not None and result.schedule is None and result.heuristics
-    return FigureKind.GAPS if has_gaps else FigureKind.GANTT
-
-
 def show_command(
     files: Annotated[
         list[Path],
@@ -285,25 +234,27 @@ def show_command(
     _refuse_contradictions(given, heuristic, window)
     if order and wanted.is_any:
         raise InputError("expected either an order or a picture", field="--order")
+    if heuristic is not None:
+        given = _simulated(given, heuristic, group_size=group_size, exact=exact)
     if order:
-        _print_order(given, heuristic, exact=exact)
+        _print_order(given)
         return
-    how = _ShownPart(heuristic, group_size, frame, exact)
-    given = _with_carried(given)
-    if wanted.is_any:
-        _write_pictures(wanted, given, how)
-    else:
-        stdout_console(width).print(_view(given, how))
+    given, console = _with_carried(given), stdout_console(width)
+    with errors_in(given.source or given.instance_source):
+        if wanted.is_any:
+            wanted.write(_figure(wanted, given, frame, exact=exact))
+        else:
+            console.print(_view(given, frame, exact=exact))
 
 
-@dataclass(frozen=True)
-class _ShownPart:
-    """The part of the files that is shown."""
-
-    heuristic: str | None
-    group_size: int | None
-    frame: ViewOptions
-    exact: bool
+def _simulated(given: Given, name: str, *, group_size: int | None, exact: bool) -> Given:
+    """Add what a heuristic makes of the instance, as if it were a result."""
+    assert given.instance is not None
+    with about_file(given.instance, given.instance_source):
+        entry = simulate_entry(given.instance, name, group_size=group_size, exact=exact)
+    refuse_not_applicable(entry)
+    source = f"{given.instance_source}, {entry.name}"
+    return replace(given, data=entry.model_dump(mode="json"), source=source, entry=entry)
 
 
 def _with_carried(given: Given) -> Given:
@@ -316,53 +267,66 @@ def _with_carried(given: Given) -> Given:
         return given
 
 
-def _write_pictures(wanted: WantedPictures, given: Given, how: _ShownPart) -> None:
-    result = given.owner if isinstance(given.owner, Result) else None
-    source = given.source or given.instance_source
-    with errors_in(source):
-        wanted.write(drawer(wanted, given.curve, result, lambda: _drawn(given, how)))
+def _figure(
+    wanted: WantedPictures, given: Given, frame: ViewOptions, *, exact: bool
+) -> Callable[[], Figure]:
+    """Return the function that draws the wanted picture."""
+    curve, result = given.curve, given.owner if isinstance(given.owner, Result) else None
+    picture = wanted.picture or _usual(curve, result)
+    if (picture is FigureKind.CURVE) is not (curve is not None):
+        held = "a curve" if curve is not None else "no curve"
+        raise InputError(f"this file holds {held}", field=f"--picture {picture}")
+    sizes: dict[str, Any] = {"title": wanted.title}
+    sizes |= {} if wanted.inches is None else {"inches": wanted.inches}
+    if curve is not None:
+        return partial(plot.curve, curve, **sizes)
+    if picture is FigureKind.GAPS:
+        if result is None:
+            raise InputError("expected a result with heuristics", field="--picture gaps")
+        return partial(plot.gaps, result, **sizes)
+    drawn = _drawn(given, frame, exact=exact)
+    if drawn is None:
+        raise InputError("expected a RESULT or --heuristic NAME beside it to draw a schedule")
+    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or SHEET.page_inches
+    return partial(schedule_figure, drawn, wanted.title, inches, has_rows=has_rows)
 
 
-def _view(given: Given, how: _ShownPart) -> RenderableType:
+def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
+    if curve is not None:
+        return FigureKind.CURVE
+    has_gaps = result is not None and result.schedule is None and result.heuristics
+    return FigureKind.GAPS if has_gaps else FigureKind.GANTT
+
+
+def _view(given: Given, frame: ViewOptions, *, exact: bool) -> RenderableType:
     if given.curve is not None:
         return curve_report(given.curve)
-    drawn = _drawn(given, how)
+    drawn = _drawn(given, frame, exact=exact)
     if drawn is not None:
-        with errors_in(given.source or given.instance_source):
-            return drawn.view
+        return drawn.view
     assert given.instance is not None
     with about_file(given.instance, given.instance_source):
-        problem = kind_of(given.instance).lower(given.instance, exact=how.exact)
+        problem = kind_of(given.instance).lower(given.instance, exact=exact)
         _note_ticks(problem)
         return drawing_of(given.instance.kind).describe(given.instance, problem)
 
 
-def _drawn(given: Given, how: _ShownPart) -> Drawn | None:
+def _drawn(given: Given, frame: ViewOptions, *, exact: bool) -> Drawn | None:
     """Return the schedule that is shown; None where there is only an instance."""
-    drawn = _found(given, how)
-    first = how.frame.window[0]
-    if drawn is not None and first:
-        last = max((op.end for op in drawn.shown.document.ops), default=0)
-        if first >= last:
-            end, got = figures(last, first)
-            raise InputError(
-                f"expected less than the end of the schedule ({end}), got {got}", field="--from"
-            )
+    if given.instance is None:
+        drawn = _unchecked(given, frame)
+    elif given.data is not None:
+        with about_file(given.instance, given.instance_source):
+            drawn = _checked(given.instance, given, frame, exact=exact)
+    else:
+        return None
+    first, last = frame.window[0], drawn.shown.end
+    if first and first >= last:
+        end, got = figures(last, first)
+        raise InputError(
+            f"expected less than the end of the schedule ({end}), got {got}", field="--from"
+        )
     return drawn
-
-
-def _found(given: Given, how: _ShownPart) -> Drawn | None:
-    instance = given.instance
-    if instance is None:
-        return _of_result(given, how.frame)
-    with about_file(instance, given.instance_source):
-        if how.heuristic is not None:
-            size = how.group_size
-            entry = simulate_entry(instance, how.heuristic, group_size=size, exact=how.exact)
-            return _of_entry(instance, entry, how)
-        if given.data is not None:
-            return _of_instance_and_result(instance, given, how)
-    return None
 
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
@@ -387,80 +351,48 @@ def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) 
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
 
-def _print_order(given: Given, heuristic: str | None, *, exact: bool) -> None:
-    instance = given.instance
-    if instance is not None:
-        expect_orders(instance, given.instance_source, "--order")
-    if instance is None or given.data is not None:
-        print_order(given.owner, given.source)
-        return
-    if heuristic is None:
+def _print_order(given: Given) -> None:
+    if given.instance is not None:
+        expect_orders(given.instance, given.instance_source, "--order")
+    if given.data is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
-    with about_file(instance, given.instance_source):
-        entry = simulate_entry(instance, heuristic, group_size=None, exact=exact)
-    refuse_not_applicable(entry)
-    print_order(entry, f"{given.instance_source}, {heuristic}")
-    _warn_of_reason(entry)
+    print_order(given.owner, given.source)
+    _warn_of_reason(given.entry)
 
 
 def _note_ticks(problem: Problem) -> None:
     note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit)
 
 
-def _of_instance_and_result(instance: Instance, given: Given, how: _ShownPart) -> Drawn:
-    data, kind = given.data, kind_of(instance)
-    problem = kind.lower(instance, exact=how.exact, document=data)
-    _note_ticks(problem)
-    schedule, violations = kind.read(instance, problem, data, given.source)
-    if schedule is None:
-        raise InputError(f"not a whole schedule: {violations[0]}", source=given.source)
-    _warn_of_broken(violations or kind.check(instance, data, exact=how.exact), given.source)
-    title = _title(instance.name, data.get("best_by") or data.get("name"))
-    document, drawing = ScheduleDocument.of(schedule), drawing_of(instance.kind)
-    shown = ScheduleView(title, document, given.owner, how.frame, instance, schedule)
-    warning = drawing.warning(shown)
+def _checked(instance: Instance, given: Given, frame: ViewOptions, *, exact: bool) -> Drawn:
+    """Return the schedule of a known instance, with a warning where it breaks a rule."""
+    entry = given.entry
+    if entry is not None and entry.schedule is None:
+        why = drawing_of(instance.kind).reason(entry)
+        raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
+    drawn, violations = drawn_on(
+        instance, given.data, given.owner, frame, exact=exact, source=given.source
+    )
+    assert drawn.shown.problem is not None
+    _note_ticks(drawn.shown.problem)
+    _warn_of_reason(entry)
+    if entry is None:
+        violations = violations or kind_of(instance).check(instance, given.data, exact=exact)
+    if entry is None and violations:
+        say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
+    warning = drawn.drawing.warning(drawn.shown)
     if warning is not None:
         say(f"warning: {given.source}: {warning}")
-    return Drawn(shown, drawing)
+    return drawn
 
 
-def _warn_of_broken(violations: Sequence[Violation], source: str) -> None:
-    if violations:
-        say(f"warning: {source}: {violations[0]} (ppsolve check lists everything)")
-
-
-def _of_entry(instance: Instance, entry: HeuristicEntry, how: _ShownPart) -> Drawn:
-    refuse_not_applicable(entry)
-    kind, drawing = kind_of(instance), drawing_of(instance.kind)
-    if entry.schedule is None:
-        why = drawing.reason(entry)
-        raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
-    document = entry.schedule.model_dump(mode="json")
-    problem = kind.lower(instance, exact=how.exact, document=document)
-    _note_ticks(problem)
-    schedule = kind.read(instance, problem, document)[0]
-    if schedule is None:
-        raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
-    _warn_of_reason(entry)
-    title, shown = _title(instance.name, entry.name), ScheduleDocument.of(schedule)
-    return Drawn(ScheduleView(title, shown, entry, how.frame, instance, schedule), drawing)
-
-
-def _warn_of_reason(entry: HeuristicEntry) -> None:
-    if entry.reason:
+def _warn_of_reason(entry: HeuristicEntry | None) -> None:
+    if entry is not None and entry.reason:
         say(f"warning: {entry.status.value}: {drawing_of(entry.kind).reason(entry)}")
 
 
-def _of_result(given: Given, frame: ViewOptions) -> Drawn:
-    document = given.document
-    title = _title(
-        given.data.get("instance", "schedule"), given.data.get("best_by") or given.data.get("name")
-    )
-    source = given.owner
+def _unchecked(given: Given, frame: ViewOptions) -> Drawn:
+    document, source = given.document, given.owner
     if source is not None:
         note_rounding(source.tick_error, document.time_unit)
-    return Drawn(ScheduleView(title, document, source, frame), drawing_of_document(document))
-
-
-def _title(name: Any, by: Any) -> str:
-    return f"{name}, {by}" if by else str(name)
+    return Drawn(ScheduleView(title_of(given.data), document, source, frame), ANY)

@@ -14,7 +14,14 @@ from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import argument, flag, value
-from ppsolve.solver.cli.output import check_writable, json_text, print_json, stdout_console
+from ppsolve.solver.cli.output import (
+    check_folder,
+    check_writable,
+    json_text,
+    make_folder,
+    print_json,
+    stdout_console,
+)
 from ppsolve.solver.formats.detect import files_of, read_trace
 from ppsolve.solver.formats.table import write_table
 from ppsolve.solver.studies.traces.clocks import kept_steps
@@ -62,7 +69,10 @@ def convert_trace_command(
     if is_file:
         check_writable(Path(output), *sources)
     else:
-        _check_folder(Path(output))
+        if output == "-":
+            message = "expected a folder, or --median or --table with a file"
+            raise InputError(message, field="--output")
+        check_folder(Path(output), "--output")
     trace = read_trace([Path(file) for file in files], format, tolerance=allowed)
     if is_file:
         suffix = Path(output).suffix.lower()
@@ -90,20 +100,6 @@ def _nanoseconds(tolerance: float | None) -> int | None:
     return round(tolerance * 1e9)
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder that could not be written to, before anything is read."""
-    if str(folder) == "-":
-        raise InputError("expected a folder, or --median or --table with a file", field="--output")
-    if folder.exists() and not folder.is_dir():
-        raise InputError("expected a folder, this is a file", source=str(folder), field="--output")
-    if not folder.exists() and not folder.absolute().parent.is_dir():
-        raise InputError(
-            f"the directory {folder.absolute().parent} does not exist",
-            source=str(folder),
-            field="--output",
-        )
-
-
 def _median_text(trace: Trace, output: str) -> str:
     fits = fit(trace)
     for warning in fits.warnings:
@@ -116,10 +112,7 @@ def _median_text(trace: Trace, output: str) -> str:
 
 def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
     trace, steps = kept_steps(trace, lambda part: recorded_step(part, tolerance))
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", source=str(folder)) from None
+    make_folder(folder, "--output")
     for step in steps:
         write_text(folder / f"{step.name}.json", instance_text(step.instance))
         write_text(folder / f"{step.name}.recorded.json", json_text(step.result))

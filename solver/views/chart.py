@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import TypeVar
@@ -12,13 +12,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import (
-    SHOWN_TRANSFER,
-    ScheduleDocument,
-    ScheduledOp,
-)
+from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.kfac.labels import KIND_OF, STEP_KIND
+from ppsolve.models.kinds.kfac.labels import KIND_OF, STEP_KIND, UP_PIPE
+from ppsolve.models.kinds.overlap.instance import NodeKind
 from ppsolve.solver.structure.owners import number_in, owners
 from ppsolve.solver.views.colours import (
     COLLECTIVES,
@@ -30,14 +27,15 @@ from ppsolve.solver.views.colours import (
     letter_of,
     look_of,
 )
-from ppsolve.solver.views.kfac.ids import RefreshId
 
 Window = tuple[float, float]
 T = TypeVar("T")
 
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
 COMPUTE_KINDS = (*PIPELINE, *(kind for kind in KFAC if kind not in SYNC_KINDS))
-COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, *COLLECTIVES, *SYNC_KINDS})
+COMMUNICATION_KINDS = frozenset(
+    {SHOWN_TRANSFER, *COLLECTIVES, *SYNC_KINDS, NodeKind.COMM.value, NodeKind.WAIT.value}
+)
 
 
 @dataclass(frozen=True)
@@ -191,7 +189,6 @@ def chart_rows(
     problem: Problem | None = None,
     *,
     links: bool = False,
-    beside: Container[str | None] = COMMUNICATION_KINDS,
 ) -> list[Row]:
     """Return the rows of a chart, devices first, in the order of their numbers.
 
@@ -199,11 +196,9 @@ def chart_rows(
     ----------
     document : ScheduleDocument
     problem : Problem, optional
-        Gives every resource its row and name; without it rows follow the ops' device labels.
+        Gives every resource its row and name; without it rows follow the labels of ops.
     links : bool
         Also return links, NICs and communication streams.
-    beside : container of str
-        Kinds of ops that keep no device busy, where the problem does not tell.
 
     Returns
     -------
@@ -213,7 +208,7 @@ def chart_rows(
     if problem is not None:
         rows = _rows_of_resources(document, problem)
     else:
-        rows = _rows_of_labels(document, beside)
+        rows = _rows_of_labels(document)
     return [row for row in rows if row.is_device or (links and row.bars)]
 
 
@@ -231,18 +226,15 @@ def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row
     return sorted(rows, key=lambda row: not row.is_device)
 
 
-def _rows_of_labels(document: ScheduleDocument, beside: Container[str | None]) -> list[Row]:
-    streams = {"TF": "send fwd", "TB": "send bwd"}
-    rows: dict[tuple[int, int, str], Row] = {}
+def _rows_of_labels(document: ScheduleDocument) -> list[Row]:
+    rows: dict[tuple[bool, int], Row] = {}
     chunks = _chunks(document)
     for position, op in enumerate(document.ops):
         if op.device is None or op.kind == STEP_KIND:
             continue
-        is_device = op.kind not in beside
-        stream = op.id[:2] if op.id[:2] in streams and not is_device else ""
-        key = (int(not is_device), op.device, stream)
-        name = f"device {op.device}" if is_device else f"{streams.get(stream, 'comm')} {op.device}"
-        row = rows.setdefault(key, Row(name, is_device))
+        is_device = op.kind not in COMMUNICATION_KINDS
+        name = f"device {op.device}" if is_device else f"comm {op.device}"
+        row = rows.setdefault((not is_device, op.device), Row(name, is_device))
         row.bars.append(_bar(op, position, chunks))
     return [rows[key] for key in sorted(rows)]
 
@@ -266,21 +258,21 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
     kind = op.kind or GENERIC_KIND
     if kind == GENERIC_KIND:
         return Bar(op.start, op.end, kind, op.id[:1], op.id, position)
-    refresh = RefreshId.of(op)
-    chunk = refresh.pipe if refresh else chunks.get((op.device, op.stage), 0)
+    chunk = chunks.get((op.device, op.stage), 0) or int(UP_PIPE in op.id)
     if kind == SHOWN_TRANSFER:
         letter = "<" if op.id.startswith("TB") else ">"
     else:
         letter = letter_of(kind)
         letter = letter.lower() if chunk % 2 else letter
-    number = op.stage if op.microbatch is None and refresh is None else op.microbatch
+    # Names of ops of a refresh begin with their device, which is their stage.
+    number = op.stage if op.microbatch is None and "/" not in op.id else op.microbatch
     return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)
 
 
 def kinds_of(rows: list[Row]) -> list[str]:
     """Return the kinds that occur, compute kinds first, in their usual order."""
     present = dict.fromkeys(bar.kind for row in rows for bar in row.bars)
-    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted(COMMUNICATION_KINDS - set(SYNC_KINDS))]
+    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted({SHOWN_TRANSFER, *COLLECTIVES})]
     return [kind for kind in usual if kind in present] + [k for k in present if k not in usual]
 
 

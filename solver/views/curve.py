@@ -12,8 +12,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.studies.curve import Curve, CurvePoint, Over
 from ppsolve.solver.views.colours import BLUE, VERMILION, lightened
-from ppsolve.solver.views.figures import ABSENT, BAR, figure, percent, scaled
-from ppsolve.solver.views.plot.sheet import SHEET, Sheet, width_of
+from ppsolve.solver.views.figures import ABSENT, figure, percent
+from ppsolve.solver.views.plot.sheet import SHEET, sheet_of, write_title
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.views.wording import spaced
 
@@ -32,12 +32,10 @@ def curve_report(found: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
     per_microbatch = found.over is Over.MICROBATCHES
     shown = [_height(point, per_microbatch=per_microbatch) for point in found.points]
-    known = [each for each in shown if each is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    low = min((each for each in shown if each is not None), default=0.0)
     over = [percent(h / low - 1) if h is not None and low else ABSENT for h in shown]
     times = [figure(point.microbatch_time) for point in found.points]
     by = [point.best_by or ABSENT for point in found.points]
-    bars = ["" if h is None else BAR * (1 + scaled(h, low, high, 24)) for h in shown]
     table = FittingTable(
         TableColumn(NAMES[found.over], [_place(point) for point in found.points]),
         TableColumn(f"value ({found.time_unit})", [_value(point) for point in found.points]),
@@ -46,7 +44,6 @@ def curve_report(found: Curve) -> RenderableType:
         TableColumn("over least", over),
         TableColumn("per micro-batch", times if per_microbatch else None),
         TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
-        TableColumn("", bars, is_text=True, expendable=2),
     )
     return Group(Text(_sentence(found), "bold"), Text(), indented(table))
 
@@ -110,31 +107,18 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
     InputError
         No point has a value or a bound.
     """
-    from matplotlib.ticker import MaxNLocator
-
     points = [(_place_of(point), point) for point in found.points]
-    heights = [float(y) for _, p in points for y in (p.value, p.bound) if y is not None]
-    if not heights:
+    if all(p.value is None and p.bound is None for p in found.points):
         raise InputError("no point has a value or a bound to draw", field="points")
-    ticks = max(width_of(figure(height)) for height in heights) * SHEET.prose
-    top = SHEET.edge + (SHEET.line if title else 0) + SHEET.name
-    room = 0.62 * inches * SHEET.inch  # about the golden ratio
-    sheet = Sheet.of(
-        inches, top + room + SHEET.axis + SHEET.edge, ticks + 24, SHEET.edge + SHEET.name
-    )
-    sheet.title(title, "")
-    axes = sheet.panel(top, room)
+    made, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
+    write_title(axes, title)
     _draw_curve(axes, points)
-    low, high = min(heights), max(heights)
-    spare = 0.06 * ((high - low) or high or 1.0)
-    axes.set_ylim(low - spare, high + spare)
-    axes.yaxis.set_major_formatter(lambda y, _: figure(float(f"{y:.12g}")))
-    axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda x, _: figure(float(f"{x:.12g}")))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda at, _: figure(float(f"{at:.12g}")))
     axes.set_xlabel(_axis_of(found), labelpad=1)
     axes.set_ylabel(f"{spaced(found.objective)} ({printable(found.time_unit)})", labelpad=2)
     axes.legend(loc="best", frameon=False)
-    return sheet.figure
+    return made
 
 
 def _place_of(point: CurvePoint) -> float:
@@ -148,24 +132,20 @@ def _axis_of(found: Curve) -> str:
 
 
 def _draw_curve(axes: Axes, points: list[tuple[float, CurvePoint]]) -> None:
-    values = [(x, float(p.value), p.gap == 0) for x, p in points if p.value is not None]
-    bounds = [(x, float(p.bound)) for x, p in points if p.bound is not None]
-    both = [(x, p.bound, p.value) for x, p in points if p.bound is not None and p.value is not None]
+    both = [(x, float(p.bound), float(p.value)) for x, p in points if p.bound and p.value]
     if len(both) > 1:
-        axes.fill_between(
-            [x for x, _, _ in both], [float(low) for _, low, _ in both],
-            [float(high) for _, _, high in both], color=lightened(VERMILION, 0.75), linewidth=0,
-        )  # fmt: skip
-    line: dict[str, Any] = {"color": VERMILION, "linestyle": (0, (4, 2)), "linewidth": 1.0}
-    axes.plot(*_coordinates(bounds), label="lower bound", **line)
-    axes.plot(*_coordinates([(x, y) for x, y, _ in values]), color=BLUE, linewidth=1.2)
-    for proved, label in ((True, "best schedule, proved optimal"), (False, "best schedule")):
-        own = [(x, y) for x, y, is_proved in values if is_proved is proved]
-        face = BLUE if proved else "white"
-        marks: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markerfacecolor": face}
-        if own:
-            axes.plot(*_coordinates(own), color=BLUE, linestyle="none", label=label, **marks)
+        xs, lows, highs = zip(*both, strict=True)
+        axes.fill_between(xs, lows, highs, color=lightened(VERMILION, 0.75), linewidth=0)
+    proved = [(x, p.value) for x, p in points if p.value is not None and p.gap == 0]
+    others = [(x, p.value) for x, p in points if p.value is not None and p.gap != 0]
+    line: dict[str, Any] = {"color": BLUE, "linestyle": "none", "marker": "o", "markersize": 3.5}
+    bounds = [(x, p.bound) for x, p in points if p.bound is not None]
+    _plot(axes, bounds, label="lower bound", color=VERMILION, linestyle="--", linewidth=1.0)
+    _plot(axes, sorted([*proved, *others]), color=BLUE, linewidth=1.2)
+    _plot(axes, proved, label="best schedule, proved optimal", **line)
+    _plot(axes, others, label="best schedule", **line | {"markerfacecolor": "white"})
 
 
-def _coordinates(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
+def _plot(axes: Axes, points: Sequence[tuple[float, float | None]], **look: Any) -> None:
+    if points:
+        axes.plot([x for x, _ in points], [float(y or 0) for _, y in points], **look)

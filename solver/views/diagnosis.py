@@ -1,63 +1,34 @@
-"""The verdict on a recorded run on the terminal: tables, and a heat map of stage and replica."""
+"""The verdict on a recorded run on the terminal."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.solver.studies.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 from ppsolve.solver.views.figures import ABSENT, figure, percent
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented, table_of
 
-
-@dataclass(frozen=True)
-class DiagnosisLayout:
-    """How much of a diagnosis is shown, and where."""
-
-    most_steps: int = 20  # listed one by one; of more only the mean is shown, `--json` has all
-    number: int = 5  # columns of a figure of the heat map
-    warm: float = 1.05  # slowness from which cells are yellow
-    hot: float = 1.2  # and red
+MOST_STEPS = 20  # listed one by one; of more only the mean is shown, `--json` has all
+MOST_REPLICAS = 12
 
 
-LAYOUT = DiagnosisLayout()
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Slowness by stage and replica: time of a micro-batch over the mean of all."""
-
-    rows: Sequence[Sequence[float]]  # by stage and replica
-    names: Sequence[int]  # numbers of the replicas
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield a line for each stage: figures of all replicas, or of the slowest of several."""
-        gutter = len(f"stage {len(self.rows) - 1}") + 1
-        most = max((options.max_width - gutter - 2) // LAYOUT.number, 1)
-        size = math.ceil(len(self.names) / most)
-        yield Text("Time of a micro-batch by stage and replica, mean of all = 1", "bold")
-        heads = "".join(f"{name:>{LAYOUT.number}}" for name in self.names[::size])
-        yield Text(" " * gutter + heads, "dim")
-        for stage, row in enumerate(self.rows):
-            line = Text(f"stage {stage}".ljust(gutter))
-            for first in range(0, len(row), size):
-                value = max(row[first : first + size])
-                line.append(f"{value:{LAYOUT.number}.2f}", _style(value))
-            yield line
-        if size > 1:
-            yield Text(f"{' ' * gutter}the slowest of {size} replicas each, from the first", "dim")
-
-
-def _style(value: float) -> str:
-    return "red" if value > LAYOUT.hot else "yellow" if value > LAYOUT.warm else ""
+def _slowness(found: Diagnosis) -> RenderableType:
+    """Return the time of a micro-batch by stage, of the slowest replicas."""
+    rows = found.slowness
+    slowest = sorted(range(len(found.replicas)), key=lambda n: -max(row[n] for row in rows))
+    columns = (
+        TableColumn(
+            f"replica\n{found.replicas[n]}", [f"{row[n]:.2f}" for row in rows], expendable=place
+        )
+        for place, n in enumerate(slowest[:MOST_REPLICAS])
+    )
+    stages = TableColumn("stage", [str(stage) for stage in range(len(rows))])
+    return indented(FittingTable(stages, *columns))
 
 
 def diagnosis_report(found: Diagnosis) -> RenderableType:
-    """Return the verdict on a run: sentences, steps, what would help, the bubble, the heat map."""
+    """Return the verdict on a run: sentences, steps, what would help, the bubble, slow replicas."""
     return Group(
         _sentence(found),
         Text(),
@@ -69,7 +40,8 @@ def diagnosis_report(found: Diagnosis) -> RenderableType:
         Text("Idle time of a device, mean of the slowest replicas", "bold"),
         _bubble(found),
         Text(),
-        HeatMap(found.slowness, found.replicas),
+        Text("Time of a micro-batch, mean of all = 1, the slowest replicas first", "bold"),
+        _slowness(found),
     )
 
 
@@ -92,9 +64,8 @@ def _sentence(found: Diagnosis) -> Text:
 
 
 def _seconds(nanoseconds: float | None) -> str:
-    return (
-        ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, 5)
-    )  # replays agree to 1 %
+    # Replays agree to 1 %.
+    return ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, 5)
 
 
 # How soon each column of `FIGURES` is left out.
@@ -109,7 +80,7 @@ _STEP_FIELDS = (
 
 
 def _steps(found: Diagnosis) -> RenderableType:
-    shown = found.steps if len(found.steps) <= LAYOUT.most_steps else ()
+    shown = found.steps if len(found.steps) <= MOST_STEPS else ()
     columns = (
         TableColumn(
             head,

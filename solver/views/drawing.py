@@ -11,27 +11,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    ScheduleDocument,
-    Status,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import AmountCurve, pool_curves
 from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
-from ppsolve.solver.views.wording import (
-    ENTRY_STYLE,
-    bubble_name,
-    separated,
-    spaced,
-    unit_of,
-    with_unit,
-)
+from ppsolve.solver.views.wording import ENTRY_STYLE, bubble_name, spaced, unit_of, with_unit
 
 _MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
@@ -148,7 +135,7 @@ class Drawing:
         if entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value:
             word = "optimal" if result.status is Status.OPTIMAL else "best"
         pattern = f" under {entry.pattern}" if entry.pattern else ""
-        reason = separated(self.reason(entry, verbose=verbose), result.time_unit)
+        reason = self.reason(entry, verbose=verbose)
         return f"{word}{pattern}" + (f": {reason}" if reason else "")
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
@@ -228,15 +215,14 @@ class Drawing:
         ------
         (str, str)
         """
-        unit = instance.time_unit
-        if entry.pattern:
-            yield "pattern", entry.pattern
-        if entry.reason:
-            yield "reason", separated(entry.reason, unit)
+        texts = {"pattern": entry.pattern, "reason": self.reason(entry)}
+        yield from ((name, text) for name, text in texts.items() if text)
         times = figures(entry.makespan, entry.device_span)
         for name, text in zip(("makespan", "device span"), times, strict=True):
-            yield name, text if text == ABSENT else f"{text} {unit}"
-        yield bubble_name(entry), ratio(entry.bubble_ratio)
+            if text != ABSENT:
+                yield name, f"{text} {instance.time_unit}"
+        if entry.bubble_ratio is not None:
+            yield bubble_name(entry), ratio(entry.bubble_ratio)
         peaks = entry.peak_memory or {}
         for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
             yield f"peak, {pool}", peak
@@ -259,10 +245,6 @@ class Drawing:
         """Yield facts of an instance that are known before it is lowered."""
         yield from ()
 
-    def recognises(self, document: ScheduleDocument) -> bool:
-        """Return True if a schedule without its instance is of this kind."""
-        return False
-
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the chart and the figures of a schedule, with or without its instance.
 
@@ -277,22 +259,6 @@ class Drawing:
     def warning(self, shown: ScheduleView) -> str | None:
         """Return a warning if a result of a known instance contradicts its schedule."""
         return None
-
-    def comparison(
-        self, results: Sequence[Result], *, fold_names: bool
-    ) -> Iterator[RenderableType]:
-        """Yield tables over results of this kind.
-
-        Parameters
-        ----------
-        results : sequence of Result
-        fold_names : bool
-
-        Yields
-        ------
-        RenderableType
-        """
-        yield from ()
 
 
 def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableColumn]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.plan.result import Plan
@@ -15,8 +17,8 @@ from ppsolve.solver.api.kinds import kind_of, parse_instance
 from ppsolve.solver.views.chart import AmountCurve, Chart, pool_curves
 from ppsolve.solver.views.drawing import Drawing
 from ppsolve.solver.views.figures import figure, figures, percent
-from ppsolve.solver.views.kfac.drawing import KfacDrawing
-from ppsolve.solver.views.overlap.drawing import OverlapDrawing
+from ppsolve.solver.views.kfac import KfacDrawing
+from ppsolve.solver.views.overlap import OverlapDrawing
 from ppsolve.solver.views.pipeline import PipelineDrawing
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, ViewOptions
 from ppsolve.solver.views.wording import spaced, unit_of, with_unit
@@ -34,12 +36,6 @@ ANY = Drawing()
 def drawing_of(kind: str | None) -> Drawing:
     """Return the drawing of a kind, the default one if it has none of its own."""
     return DRAWINGS.get(kind or "", ANY)
-
-
-def drawing_of_document(document: ScheduleDocument) -> Drawing:
-    """Return the drawing of a schedule without its instance, by the names of its ops."""
-    known = DRAWINGS.values()
-    return next((drawing for drawing in known if drawing.recognises(document)), ANY)
 
 
 def bound_of(found: object, objective: Objective) -> float | None:
@@ -93,40 +89,25 @@ class Drawn:
         return bound_of(self.shown.source, Objective.MAKESPAN)
 
     @property
-    def captions(self) -> list[str]:
-        """Value, bound and gap in one line, long and short; the end where no more is known."""
+    def caption(self) -> str:
+        """Value, bound and gap in one line; the end where no more is known."""
         found = self.shown.source
         if isinstance(found, Result):
-            return [caption_of(found), caption_of(found, with_methods=False)]
-        return [f"makespan {figure(self.shown.end)} {self.shown.unit}"]
+            return caption_of(found)
+        return f"makespan {figure(self.shown.end)} {self.shown.unit}"
 
 
-def caption_of(found: Result, *, with_methods: bool = True) -> str:
-    """Return value, bound and gap of a result in one line.
-
-    Parameters
-    ----------
-    found : Result
-    with_methods : bool
-        Also say what found the value and what proved the bound.
-
-    Returns
-    -------
-    str
-    """
+def caption_of(found: Result) -> str:
+    """Return value, bound and gap of a result in one line."""
     name, unit = spaced(found.objective), unit_of(found)
     value, bound = figures(found.value, found.bound)
-    by, proof = (
-        f" by {method}" if method and with_methods else ""
-        for method in (found.best_by, found.bound_by)
-    )
     parts = []
     if found.value is not None:
-        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit) + by)
+        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit))
     if found.gap == 0 and found.bound_by:
-        parts.append(f"proved optimal{proof}")
+        parts.append("proved optimal")
     elif found.bound is not None:
-        parts.append(f"lower bound {with_unit(bound, unit)}{proof}")
+        parts.append(f"lower bound {with_unit(bound, unit)}")
         parts += [] if found.gap is None else [f"gap {percent(found.gap)}"]
     return ", ".join(parts)
 
@@ -159,20 +140,69 @@ def drawn_of(
         return drawn_of(found.result, found.instance)
     if found.schedule is None:
         raise InputError("there is no schedule in it", field="schedule")
-    title = _title(found, instance)
     if instance is None and isinstance(found, Result) and found.instance_document is not None:
         instance = parse_instance(found.instance_document)
-    shown = ScheduleView(title, found.schedule, found, ViewOptions())
+    data = found.model_dump(mode="json")
     if instance is None:
-        return Drawn(shown, drawing_of_document(found.schedule))
-    kind, data = kind_of(instance), found.model_dump(mode="json")
-    schedule, violations = kind.read(instance, kind.lower(instance, document=data), data)
+        return Drawn(ScheduleView(title_of(data), found.schedule, found, ViewOptions()), ANY)
+    return drawn_on(instance, data, found, ViewOptions())[0]
+
+
+def drawn_on(
+    instance: Instance,
+    data: Any,
+    found: Result | HeuristicEntry | None,
+    frame: ViewOptions,
+    *,
+    exact: bool = False,
+    source: str = "",
+) -> tuple[Drawn, list[Violation]]:
+    """Return a schedule of a known instance, and the rules that its names of ops break.
+
+    Parameters
+    ----------
+    instance : Instance
+    data : object
+        Parsed JSON of a result, a heuristic's entry or a bare schedule.
+    found : Result or HeuristicEntry, optional
+        The same as a document.
+    frame : ViewOptions
+    exact : bool
+    source : str
+        Name of its file, for errors.
+
+    Returns
+    -------
+    (Drawn, list of Violation)
+
+    Raises
+    ------
+    InputError
+        It is no schedule of the instance.
+    """
+    kind = kind_of(instance)
+    problem = kind.lower(instance, exact=exact, document=data)
+    schedule, violations = kind.read(instance, problem, data, source)
     if schedule is None:
-        raise InputError(f"not a whole schedule: {violations[0]}", field="schedule")
-    return Drawn(replace(shown, instance=instance, schedule=schedule), drawing_of(instance.kind))
+        raise InputError(f"not a whole schedule: {violations[0]}", source=source)
+    title, document = title_of(data, instance), ScheduleDocument.of(schedule)
+    shown = ScheduleView(title, document, found, frame, instance, schedule)
+    return Drawn(shown, drawing_of(instance.kind)), violations
 
 
-def _title(found: Result | HeuristicEntry, instance: Instance | None) -> str:
-    if isinstance(found, Result):
-        return f"{found.instance}, {found.best_by}" if found.best_by else found.instance
-    return found.name if instance is None else f"{instance.name}, {found.name}"
+def title_of(data: Any, instance: Instance | None = None) -> str:
+    """Return the title of a schedule: its instance, and what made it.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result, a heuristic's entry or a bare schedule.
+    instance : Instance, optional
+
+    Returns
+    -------
+    str
+    """
+    name = data.get("instance", "schedule") if instance is None else instance.name
+    by = data.get("best_by") or data.get("name")
+    return f"{name}, {by}" if by else str(name)

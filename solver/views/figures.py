@@ -6,7 +6,6 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 ABSENT = "-"
-BAR = "━"  # a column of a bar of a table
 
 
 def figure(value: float | None, significant: int = 6) -> str:
@@ -81,12 +80,14 @@ def ratio(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a wall time: ``0.04 s``, ``3.1 s``, ``2 min 05 s``."""
+    """Return a wall time: ``0.04 s``, ``3.1 s``, ``2 min 05 s``, ``3.5 h``."""
     if value < 1:
         return f"{value:.2f} s"
     if value < 100:
         return f"{value:.1f} s"
-    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    if value < 6000:
+        return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    return f"{value / 3600:.1f} h"
 
 
 def shorten(text: str, width: int) -> str:
@@ -120,19 +121,3 @@ def counted(number: int, word: str) -> str:
     """
     plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
     return f"{number:,} {word}{plural}"
-
-
-def scaled(value: float, low: float, high: float, columns: int) -> int:
-    """Return the column of a value, from 0, where `columns` stand for `low` to `high`.
-
-    Parameters
-    ----------
-    value, low, high : float
-    columns : int
-
-    Returns
-    -------
-    int
-    """
-    share = (value - low) / (high - low) if high > low else 0.0
-    return round(share * (columns - 1))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -14,8 +12,8 @@ from ppsolve.models.studies.goodput.files import GoodputRow
 from ppsolve.models.studies.goodput.params import Fit
 from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.search import BatchLimits, accumulation_steps
-from ppsolve.solver.views.figures import ABSENT, counted, figure, percent
-from ppsolve.solver.views.line_chart import MOST_SERIES, LineChart, Point, Series
+from ppsolve.solver.views.figures import counted, figure, percent
+from ppsolve.solver.views.line_chart import LAYOUT, MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
 
 # What the parameters of a step time stand for.
@@ -136,82 +134,35 @@ def row_line(row: GoodputRow) -> Text:
     return Text(f"{line} ({per_replica})", overflow="fold")
 
 
-def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
-    """Return the goodput of each number of replicas (down) and nodes (across), batches beside."""
-    nodes = sorted({row.num_nodes for row in rows})
-    replicas = sorted({row.num_replicas for row in rows})
-    found = {(row.num_replicas, row.num_nodes): row for row in rows}
-    table = FittingTable(
-        TableColumn("replicas", [figure(r) for r in replicas]),
-        *(
-            TableColumn(
-                counted(n, "node"),
-                [_grid_cell(found.get((r, n))) for r in replicas],
-                expendable=place,
-            )
-            for place, n in enumerate(nodes)
-        ),
-    )
-    return Group(table, Text("goodput (samples/s) and batch size", "dim"))
+def _allocation_text(nodes: int, replicas: int) -> str:
+    return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
 
 
-def _grid_cell(row: GoodputRow | None) -> str:
-    if row is None or not row.is_allowed:
-        return ABSENT
-    return f"{figure(row.goodput)} ({figure(row.batch_size)})"
-
-
-@dataclass(frozen=True)
-class GoodputChartParams:
-    """How much charts of goodput show."""
-
-    steps: int = 160  # batch sizes along a line: enough that a picture shows no corners
-    most_samples: int = 2**34  # of a replica in a step; divisors of more take over a second
-    least_places: int = 3  # fewer numbers of replicas are told by the table well enough
-    most_marks: int = 8  # a line with more points has no marks: they would hide it
-
-
-CHARTS = GoodputChartParams()
-GOODPUT = "goodput (samples/s)"
-
-
-def goodput_charts(
+def goodput_chart(
     model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
-) -> list[LineChart]:
-    """Return the charts that show something: over batch sizes, over replicas, none or both.
+) -> LineChart | None:
+    """Return the chart of goodput over batch sizes.
 
     Parameters
     ----------
     model : GoodputModel
     rows : sequence of GoodputRow
-        The best configuration of each allocation.
+        Best configurations; lines are drawn for up to six of their allocations.
     limits : BatchLimits
 
     Returns
     -------
-    list of LineChart
+    LineChart or None
+        None where there is nothing to draw.
     """
-    allowed = [row for row in rows if row.is_allowed]
-    charts = [_over_batches(model, allowed, limits)] if allowed else []
-    if len({row.num_replicas for row in allowed}) >= CHARTS.least_places:
-        charts.append(_over_replicas(allowed))
-    return [chart for chart in charts if len(chart.xs) > 1]
-
-
-def _allocation_text(nodes: int, replicas: int) -> str:
-    return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
-
-
-def _over_batches(
-    model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
-) -> LineChart:
-    places = {(row.num_replicas, row.num_nodes): row for row in rows}
+    places = {(row.num_replicas, row.num_nodes): row for row in rows if row.is_allowed}
     chosen = _spread([places[place] for place in sorted(places)])
-    shown = "" if len(chosen) == len(places) else f", {len(chosen)} of {len(places)} allocations"
+    shown = "" if len(chosen) == len(places) else f" ({len(chosen)} of {len(places)})"
     choice = "published choice" if limits.compat else "best"
-    listed = [row.batch_size for row in chosen]
-    series = [_line(model, row, listed, limits) for row in chosen]
-    return LineChart(f"{GOODPUT} over batch size, {choice} marked{shown}", "batch size", series)
+    series = [_line(model, row, limits) for row in chosen]
+    title = f"goodput (samples/s) over batch size, {choice} marked{shown}"
+    chart = LineChart(title, "batch size", series)
+    return chart if len(chart.xs) > 1 else None
 
 
 def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
@@ -220,62 +171,18 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
     return [rows[place] for place in places.tolist()]
 
 
-def _line(
-    model: GoodputModel, row: GoodputRow, listed: Sequence[int], limits: BatchLimits
-) -> Series:
+def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
     replicas, best = row.num_replicas, row.goodput or 0.0
-    batches = sorted({*_grid(replicas, limits), *_powers(limits), *listed})
-    steps = np.array([_steps(batch, replicas, limits) for batch in batches], dtype=np.float64)
-    batch = np.array(batches, dtype=np.float64)
-    atomic = batch / (replicas * np.maximum(steps, 1.0))
-    allowed = (steps > 0) & limits.allow(np.array(replicas), atomic, steps - 1)
-    allowed &= batch <= max(limits.most, limits.low * replicas)
-    chosen = batch[allowed], atomic[allowed], steps[allowed] - 1
-    goodput = np.asarray(model.evaluate(row.num_nodes, replicas, *chosen[1:]))
-    line = dict(zip(chosen[0].tolist(), goodput.tolist(), strict=True)) | {row.batch_size: best}
-    name = _allocation_text(row.num_nodes, replicas)
-    return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])
-
-
-def _grid(replicas: int, limits: BatchLimits) -> list[int]:
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
-    local = np.geomspace(first, max(first, last), CHARTS.steps) / replicas
-    steps = accumulation_steps(local, np.full_like(local, replicas), limits) + 1
-    return [int(batch) for batch in (replicas * steps * np.round(local / steps)).tolist()]
-
-
-def _powers(limits: BatchLimits) -> list[int]:
-    first, last = math.ceil(limits.least), math.floor(limits.most)
-    return [1 << power for power in range((first - 1).bit_length(), last.bit_length())]
-
-
-def _steps(batch: int, replicas: int, limits: BatchLimits) -> int:
-    """Return the fewest micro-batches of a replica that make up just this batch, 0 where none do.
-
-    Of configurations of one batch size the one with the fewest is the best, see `BatchSizeSearch`.
-    """
-    local, rest = divmod(batch, replicas)
-    if rest or not 0 < local <= CHARTS.most_samples:
-        return 0
-    samples = np.array(local, dtype=np.float64)
-    least = accumulation_steps(samples, np.array(replicas), limits) + 1
-    small = np.arange(1, math.isqrt(local) + 1)
-    small = small[local % small == 0]
-    divisors = np.concatenate([small, local // small[::-1]])
-    return int(divisors[divisors >= least].min(initial=local))
-
-
-def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
-    alone = [row for row in rows if row.num_nodes == 1]
-    spread = [row for row in rows if row.num_nodes > 1]
-    named = (("on one node", alone), ("on several nodes", spread))
-    series = [_best_of_each(name, found) for name, found in named if found]
-    return LineChart(f"{GOODPUT} over replicas, best batch size of each", "replicas", series)
-
-
-def _best_of_each(name: str, rows: Sequence[GoodputRow]) -> Series:
-    best = {row.num_replicas: row.goodput or 0.0 for row in rows}
-    line = sorted(best.items())
-    marked = [Point(x, y, y) for x, y in line] if len(line) <= CHARTS.most_marks else []
-    return Series(name, line, marked)
+    local = np.geomspace(first, max(first, last), LAYOUT.steps) / replicas
+    steps = accumulation_steps(local, np.full_like(local, replicas), limits)
+    atomic = np.round(local / (steps + 1))
+    batch = replicas * (steps + 1) * atomic
+    allowed = limits.allow(np.array(replicas), atomic, steps)
+    allowed &= (limits.least <= batch) & (batch <= max(limits.most, limits.low * replicas))
+    goodput = model.evaluate(row.num_nodes, replicas, atomic[allowed], steps[allowed])
+    found = zip(batch[allowed].tolist(), np.asarray(goodput).tolist(), strict=True)
+    line = dict(found) | {row.batch_size: best}
+    name = _allocation_text(row.num_nodes, replicas)
+    return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.views.tables import indented
+from ppsolve.solver.views.tables import FactList, indented
 
 
 def catalogue(heuristics: Iterable[Heuristic]) -> RenderableType:
@@ -54,13 +53,9 @@ def applicable(
 
 
 def _section(title: str, rows: Sequence[Heuristic], *, says_needs: bool = True) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="bold")
-    grid.add_column(overflow="fold")
+    facts = []
     for one in rows:
         needs = [f"needs {', '.join(one.needs)}"] if one.needs and says_needs else []
-        lines = Text(printable(one.summary))
-        for line in (*needs, f"from {one.source}"):
-            lines.append(f"\n{printable(line)}", "dim")
-        grid.add_row(Text(printable(one.name)), lines)
-    return Group(Text(printable(title), style="bold"), indented(grid), Text())
+        lines = [one.summary, *needs, f"from {one.source}"]
+        facts += [(one.name if not place else "", line) for place, line in enumerate(lines)]
+    return Group(Text(title, "bold"), FactList(facts), Text())

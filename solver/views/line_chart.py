@@ -53,7 +53,7 @@ class LineChartLayout:
 
     most_ticks: int = 12  # beyond, the horizontal axis names powers of two instead of all places
     near: float = math.sqrt(2)  # figures are listed with the nearest power of two
-    shift: float = 0.018  # of the axis, between series that stand side by side
+    steps: int = 160  # of a line of a formula: enough that a picture shows no corners
     headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
 
 
@@ -114,8 +114,6 @@ class LineChart:
     title: str  # what is drawn, with its unit
     x_name: str  # what the horizontal axis counts
     series: Sequence[Series]  # at least one, with at least one point; at most `MOST_SERIES`
-    # Series stand side by side in the picture where they have figures of the same place.
-    is_shifted: bool = False
 
     @cached_property
     def xs(self) -> list[float]:
@@ -215,21 +213,20 @@ def chart_format(path: str | Path) -> str:
     return wanted
 
 
-def chart_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
-    """Return charts side by side as a file of a format; equal charts give equal bytes.
+def chart_bytes(chart: LineChart, kind: str) -> bytes:
+    """Return a chart as a file of a format; equal charts give equal bytes.
 
     Parameters
     ----------
-    charts : sequence of LineChart
-        At least one.
+    chart : LineChart
     kind : str
-        ``png`` or ``svg``.
+        png or svg.
 
     Returns
     -------
     bytes
     """
-    return figure_bytes(lambda: chart_figure(charts), kind)
+    return figure_bytes(lambda: chart_figure(chart), kind)
 
 
 def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
@@ -277,47 +274,56 @@ def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
         yield
 
 
-def chart_figure(charts: Sequence[LineChart]) -> Figure:
-    """Return a figure with one panel for each chart."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def panel_figure(title: str) -> tuple[Figure, Axes]:
+    """Return a figure with one panel, and the panel."""
     from matplotlib.figure import Figure
 
-    width, height = PANEL_INCHES
-    drawn = Figure(figsize=(width * len(charts), height), layout="constrained")
-    FigureCanvasAgg(drawn)
-    panels = drawn.subplots(1, len(charts), squeeze=False)[0]
-    for axes, chart in zip(panels, charts, strict=True):
-        _draw_chart(axes, chart)
-    return drawn
+    figure = Figure(figsize=PANEL_INCHES, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title)
+    return figure, axes
 
 
-def _draw_chart(axes: Axes, chart: LineChart) -> None:
-    axes.set(title=chart.title, xlabel=chart.x_name, xscale="log")
+def add_legend(axes: Axes, columns: int = 3) -> None:
+    """Write the legend of a panel below it.
+
+    Parameters
+    ----------
+    axes : Axes
+    columns : int
+    """
+    axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+
+
+def chart_figure(chart: LineChart) -> Figure:
+    """Return a chart as a figure."""
+    made, axes = panel_figure(chart.title)
+    axes.set(xlabel=chart.x_name, xscale="log")
     ticks = chart.x_ticks()
     axes.set_xticks(ticks, [figure(x) for x in ticks])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda y, _: figure(y))
-    apart = (chart.xs[-1] / chart.xs[0]) ** LAYOUT.shift if chart.is_shifted else 1.0
     for number, series in enumerate(chart.series):
-        _draw_series(axes, series, number, apart ** (number - (len(chart.series) - 1) / 2))
+        _draw_series(axes, series, number)
     limits = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
     for name, face in limits if chart.has_limits else ():
         look: dict[str, Any] = {"color": "#555555", "markerfacecolor": face, "linestyle": "none"}
         axes.plot([], [], marker="o", label=name, **look)
     axes.set_ylim(0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0)
-    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
-    axes.legend(ncols=2 if chart.has_limits else 3, **below)
+    add_legend(axes, 2 if chart.has_limits else 3)
+    return made
 
 
-def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:
+def _draw_series(axes: Axes, series: Series, number: int) -> None:
     colour = SERIES[number]
     marks: dict[str, Any] = {"marker": MARKERS[number], "color": colour, "markersize": 7}
-    axes.plot([x * factor for x, _ in series.line], [y for _, y in series.line], color=colour)
-    reached = [(p.x * factor, p.low) for p in series.marked if p.low is not None]
-    limits = [(p.x * factor, p.high, p.low) for p in series.marked if p.low != p.high]
-    for x, high, low in limits:
-        axes.plot([x, x], [high if low is None else low, high], color=colour, ls=":", lw=1.2)
     hollow: dict[str, Any] = {**marks, "markerfacecolor": "white", "ls": "none", "zorder": 3}
-    axes.plot([x for x, *_ in limits], [high for _, high, _ in limits], **hollow)
+    axes.plot([x for x, _ in series.line], [y for _, y in series.line], color=colour)
+    reached = [(p.x, p.low) for p in series.marked if p.low is not None]
+    limits = [p for p in series.marked if p.low != p.high]
+    for p in limits:
+        low = p.high if p.low is None else p.low
+        axes.plot([p.x, p.x], [low, p.high], color=colour, ls=":", lw=1.2)
+    axes.plot([p.x for p in limits], [p.high for p in limits], **hollow)
     axes.plot([x for x, _ in reached], [y for _, y in reached], ls="none", zorder=3, **marks)
     axes.plot([], [], label=series.name, linestyle="-" if series.line else "none", **marks)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from ppsolve.models.core.result import HeuristicEntry, Result
@@ -16,7 +15,6 @@ from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.plan.result import Plan
-from ppsolve.solver.views.chart import Chart
 from ppsolve.solver.views.curve import curve_report
 from ppsolve.solver.views.drawings import drawing_of, drawn_of
 from ppsolve.solver.views.figures import figure, percent, shorten
@@ -76,25 +74,16 @@ def _cell(parts: Group, found: Result | HeuristicEntry | Plan | None = None) -> 
 
 
 def _chart(found: Result | HeuristicEntry | Plan) -> str:
+    if not has_matplotlib():
+        return ""
     try:
         drawn = drawn_of(found)
-        if not has_matplotlib():
-            return _letters(drawn.chart)
         with styled(PAPER):
             data = b64encode(png_of(schedule_figure(drawn, "", SHEET.page_inches))).decode()
     except PpsolveError:
         return ""
-    alt = text(drawn.captions[0])
+    alt = text(drawn.caption)
     return f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
-
-
-def _letters(chart: Chart) -> str:
-    """Return the chart of the terminal, in colours."""
-    console = Console(
-        width=110, file=StringIO(), record=True, force_terminal=True, color_system="256"
-    )
-    console.print(chart)
-    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 # Columns of whole numbers, some of which may be missing.

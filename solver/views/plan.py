@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -257,18 +257,8 @@ def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
             yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"
     lacking = [row for row in plan.table if row.lost_by is Rule.MEMORY]
     if lacking:
-        yield f"{len(lacking):,} do not fit the memory: {_by_depth(plan.table, lacking)}"
+        yield f"{len(lacking):,} do not fit the memory"
         yield f"e.g. rank {lacking[0].rank}: {lacking[0].reason}"
-
-
-def _by_depth(rows: Sequence[PlanRow], lacking: Sequence[PlanRow]) -> str:
-    total = Counter(row.configuration.pipeline_depth for row in rows)
-    found = Counter(row.configuration.pipeline_depth for row in lacking)
-    return ", ".join(
-        f"{'all' if found[depth] == total[depth] else f'{found[depth]:,} of'} {total[depth]:,} "
-        f"with {counted(depth, 'device')}"
-        for depth in sorted(found)
-    )
 
 
 def plan_chart(plan: Plan) -> LineChart | None:
@@ -292,7 +282,7 @@ def plan_chart(plan: Plan) -> LineChart | None:
         over = "batch size"
         title = f"goodput ({PER_SECOND}) over batch size, best of each pipeline depth"
     kept = [series for series in found if series in best]
-    chart = LineChart(title, over, kept, is_shifted=True)
+    chart = LineChart(title, over, kept)
     return chart if len(chart.xs) > 1 else None
 
 

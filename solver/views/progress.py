@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, TextIO, TypeVar
 
 from rich.live import Live
@@ -25,9 +25,8 @@ from ppsolve.solver.views.terminal import TerminalConsole
 from ppsolve.solver.views.wording import with_unit
 
 PER_SECOND = "samples/s"
-ERASE = "\r\x1b[K"  # puts the next text in the place of the line, on a terminal
 
-EventT = TypeVar("EventT")
+EventT = TypeVar("EventT", bound=Progress | PlanProgress)
 
 
 def _write(stream: TextIO, line: str) -> None:
@@ -74,107 +73,92 @@ def plan_parts(event: PlanProgress) -> Parts:
         yield f"gap {percent(max(1 - best / event.bound, 0.0))}", "yellow"
 
 
-def plain_line(event: Progress, unit: str) -> str:
-    """Return one event of a run as one line of text without colour.
+@dataclass(frozen=True)
+class EventWords(Generic[EventT]):
+    """What is said of an event: what happened, and what is known then."""
 
-    Parameters
-    ----------
-    event : Progress
-    unit : str
+    what: Callable[[EventT], str]
+    parts: Callable[[EventT], Parts]
 
-    Returns
-    -------
-    str
-    """
-    return _plain(event.seconds, f"{event.event}: {event.source}", run_parts(event, unit))
+    def line(self, event: EventT) -> str:
+        """Return an event as one line of text without colour."""
+        texts = (text for text, _ in self.parts(event))
+        return "  ".join([f"[{event.seconds:8.2f} s] {self.what(event)}", *texts])
 
 
-def plain_plan_line(event: PlanProgress) -> str:
-    """Return the state of a plan as one line of text without colour."""
-    return _plain(event.seconds, event.phase, plan_parts(event))
+def run_words(unit: str) -> EventWords[Progress]:
+    """Return the words for events of a run whose values have a unit."""
+    return EventWords(lambda e: f"{e.event}: {e.source}", lambda e: run_parts(e, unit))
 
 
-def _plain(seconds: float, what: str, parts: Parts) -> str:
-    return "  ".join([f"[{seconds:8.2f} s] {what}", *(text for text, _ in parts)])
+PLAN_WORDS = EventWords[PlanProgress](lambda event: event.phase, plan_parts)
 
 
+@dataclass
 class PlainLines(Generic[EventT]):
     """Writes events as lines if they are due after the one before; lines of threads do not mix."""
 
-    def __init__(
-        self,
-        stream: TextIO,
-        line: Callable[[EventT], str],
-        is_due: Callable[[EventT | None, EventT], bool],
-    ) -> None:
-        self._stream, self._line, self._is_due = stream, line, is_due
-        self._lock = threading.Lock()
-        self._latest: EventT | None = None
+    stream: TextIO
+    words: EventWords[EventT]
+    is_due: Callable[[EventT | None, EventT], bool]
+    label: str = ""  # beginning of each line
+    latest: EventT | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, event: EventT) -> None:
         """Write one event, if there is something to say."""
-        with self._lock:
-            if self._is_due(self._latest, event):
-                self._latest = event
-                _write(self._stream, self._line(event))
+        with self.lock:
+            if self.is_due(self.latest, event):
+                self.latest = event
+                _write(self.stream, f"{self.label}{self.words.line(event)}")
 
 
-def run_lines(
-    stream: TextIO, unit: str, *, everything: bool = False, label: str = ""
-) -> PlainLines[Progress]:
-    """Return a writer of a line for each event of a run that says something new.
+def is_news_of_run(latest: Progress | None, event: Progress, *, everything: bool) -> bool:
+    """Return True if an event of a run says something new.
 
     Parameters
     ----------
-    stream : TextIO
-    unit : str
+    latest : Progress or None
+        The event that was told last.
+    event : Progress
     everything : bool
-        Write also what every heuristic reaches.
-    label : str
-        Beginning of each line.
+        Tell more.
 
     Returns
     -------
-    PlainLines
+    bool
     """
-
-    def is_due(latest: Progress | None, event: Progress) -> bool:
-        if event.event == "heuristic" and not everything:
-            return False
-        return latest is None or replace(latest, seconds=event.seconds) != event
-
-    head = f"{label}  " if label else ""
-    return PlainLines(stream, lambda event: head + plain_line(event, unit), is_due)
+    if event.event == "heuristic" and not everything:
+        return False
+    return latest is None or replace(latest, seconds=event.seconds) != event
 
 
-def plan_lines(stream: TextIO, *, everything: bool = False) -> PlainLines[PlanProgress]:
-    """Return a writer of lines where phase or goodput of a plan change or much time has passed.
+def is_news_of_plan(latest: PlanProgress | None, event: PlanProgress, *, everything: bool) -> bool:
+    """Return True if phase or goodput of a plan change, or much time has passed.
 
     Parameters
     ----------
-    stream : TextIO
+    latest : PlanProgress or None
+        The event that was told last.
+    event : PlanProgress
     everything : bool
-        No improvement of the best goodput waits.
+        Tell more.
 
     Returns
     -------
-    PlainLines
+    bool
     """
-
-    def is_due(latest: PlanProgress | None, event: PlanProgress) -> bool:
-        if latest is None or (everything and event.best != latest.best):
-            return True
-        is_new = event.phase != latest.phase or event.best != latest.best
-        return event.seconds - latest.seconds >= (1.0 if is_new else 10.0)
-
-    return PlainLines(stream, plain_plan_line, is_due)
+    if latest is None or (everything and event.best != latest.best):
+        return True
+    is_new = event.phase != latest.phase or event.best != latest.best
+    return event.seconds - latest.seconds >= (1.0 if is_new else 10.0)
 
 
 class LiveLine(Generic[EventT]):
     """The state of a run as one line that is drawn anew several times a second."""
 
-    def __init__(self, title: str, time_limit: float | None) -> None:
-        self._title, self._limit = title, time_limit
+    def __init__(self, title: str, time_limit: float | None, words: EventWords[EventT]) -> None:
+        self._title, self._limit, self._words = title, time_limit, words
         self._began = time.monotonic()
         self._spinner = Spinner("dots")
         self._latest: EventT | None = None
@@ -184,66 +168,16 @@ class LiveLine(Generic[EventT]):
         self._latest = event
 
     def __rich__(self) -> Text:
-        """Return the line as it is now."""
-        line = Text(no_wrap=True, overflow="ellipsis")
+        """Return the line as it is now: the time, what is known, what happened last, the title."""
+        line, event = Text(no_wrap=True, overflow="ellipsis"), self._latest
         frame = self._spinner.render(time.monotonic())
         line.append_text(frame if isinstance(frame, Text) else Text())
-        for place, (text, style) in enumerate(self.parts()):
-            line.append("  " if place else " ").append(text, style)
-        return line
-
-    @abstractmethod
-    def parts(self) -> Parts:
-        """Yield everything behind the spinner."""
-
-    def time_part(self) -> tuple[str, str]:
-        """Return the time that has passed, and the limit."""
         limit = f" of {seconds(self._limit)}" if self._limit else ""
-        return f"{seconds(time.monotonic() - self._began)}{limit}", "bold"
-
-
-class LiveProgress(LiveLine[Progress]):
-    """The state of a run as a live line, which ends with the title or begins with the label."""
-
-    def __init__(self, title: str, unit: str, time_limit: float | None, label: str = "") -> None:
-        super().__init__(title, time_limit)
-        self._unit, self._label = unit, label
-        self._best_by: str | None = None
-        self._phase = "starting"
-
-    def __call__(self, event: Progress) -> None:
-        """Take note of an event."""
-        if event.event == "phase":
-            self._phase = event.source
-        before = self._latest.incumbent if self._latest else None
-        improves = event.incumbent is not None and (before is None or event.incumbent < before)
-        if event.event in {"incumbent", "heuristic"} and improves:
-            self._best_by = event.source
-        super().__call__(event)
-
-    def parts(self) -> Parts:
-        """Yield label, time, best value, bound, gap and phase."""
-        if self._label:
-            yield self._label, ""
-        yield self.time_part()
-        by = f" ({self._best_by})" if self._best_by else ""
-        for text, style in () if self._latest is None else run_parts(self._latest, self._unit):
-            yield text + (by if style == "green" else ""), style
-        yield self._phase if self._label else f"{self._phase}  {self._title}", "dim"
-
-
-class LivePlanProgress(LiveLine[PlanProgress]):
-    """The state of a plan as a bar and a line."""
-
-    def parts(self) -> Parts:
-        """Yield bar, time, best goodput, bound, gap and phase."""
-        event, width = self._latest, 12
-        done = 0 if event is None else round(event.examined / max(event.enumerated, 1) * width)
-        bar = "\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done
-        yield bar + "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "green"
-        yield self.time_part()
-        yield from () if event is None else plan_parts(event)
-        yield f"{'starting' if event is None else event.phase}  {self._title}", "dim"
+        line.append(f" {seconds(time.monotonic() - self._began)}{limit}", "bold")
+        for text, style in () if event is None else self._words.parts(event):
+            line.append("  ").append(text, style)
+        what = "starting" if event is None else self._words.what(event)
+        return line.append(f"  {what}  {self._title}", "dim")
 
 
 @contextmanager
@@ -274,22 +208,25 @@ def progress(
     Parameters
     ----------
     title : str
-        The name of the instance.
+        What is solved.
     unit : str
-    time_limit : float or None
-    quiet, everything : bool
-        Tell nothing (the listener is None); or also what every heuristic reaches.
+        Unit of the values.
+    time_limit : float, optional
+    quiet : bool
+        Show nothing.
+    everything : bool
+        Show what every heuristic reaches, where lines are written.
     label : str
+        Place of this run among several, with its title.
 
     Returns
     -------
     context manager
     """
-    return _shown(
-        LiveProgress(title, unit, time_limit, label),
-        lambda stream: run_lines(stream, unit, everything=everything, label=label),
-        quiet=quiet,
-    )
+    words, is_news = run_words(unit), partial(is_news_of_run, everything=everything)
+    head = f"{label}  " if label else ""
+    live = LiveLine(label or title, time_limit, words)
+    return _shown(live, lambda stream: PlainLines(stream, words, is_news, head), quiet=quiet)
 
 
 def plan_progress(
@@ -300,17 +237,15 @@ def plan_progress(
     Parameters
     ----------
     title, time_limit, quiet, everything
-        As for `progress`.
+        As of `progress`.
 
     Returns
     -------
     context manager
     """
-    return _shown(
-        LivePlanProgress(title, time_limit),
-        lambda stream: plan_lines(stream, everything=everything),
-        quiet=quiet,
-    )
+    is_news = partial(is_news_of_plan, everything=everything)
+    live = LiveLine(title, time_limit, PLAN_WORDS)
+    return _shown(live, lambda stream: PlainLines(stream, PLAN_WORDS, is_news), quiet=quiet)
 
 
 def tally(records: Iterable[BenchRecord]) -> str:
@@ -329,17 +264,10 @@ def _outcome(record: BenchRecord) -> str:
     return words.get(record.status, record.status.value.lower())
 
 
-def duration(seconds: float) -> str:
-    """Return seconds in words: ``40 s``, ``12 min``, ``3.5 h``."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 class TallyProgress:
-    """Writes the state of a run: one line that is rewritten on a terminal, else a line at times.
+    """Writes the state of a run at times, and each item that failed, or all of them.
 
-    Of `total` items earlier runs have done some; `everything` writes a line for each item too.
+    Of `total` items earlier runs have done some; `everything` writes a line for each item.
     """
 
     def __init__(
@@ -355,35 +283,27 @@ class TallyProgress:
         self._everything, self._clock = everything, clock
         self._began = self._told = clock()
         self._records: list[BenchRecord] = []
-        self._is_live = stream.isatty() and not everything
 
     def __call__(self, record: BenchRecord) -> None:
         """Take note of an item that has ended."""
         self._records.append(record)
         if self._everything or record.failure is not None:
-            self._write(self._item(record))
+            _write(self._stream, self._item(record))
         now = self._clock()
-        if self._is_live:
-            self._write(self.line(), end="")
-        elif now - self._told >= 10.0:  # a log of a day has 8,640 lines
+        if now - self._told >= 10.0:  # a log of a day has 8,640 lines
             self._told = now
-            self._write(self.line())
+            _write(self._stream, self.line())
 
     def line(self) -> str:
         """Return the state in one line."""
         done, spent = len(self._records), self._clock() - self._began
         left = self._total - self._before - done
         per_minute = 60 * done / spent if spent else 0.0
-        ahead = f", {duration(left * spent / done)} left" if done and left else ""
+        ahead = f", {seconds(left * spent / done)} left" if done and left else ""
         return (
             f"[{self._before + done}/{self._total}] {per_minute:.3g} items/min{ahead}: "
             f"{tally(self._records)}"
         )
-
-    def close(self) -> None:
-        """Take the live line away."""
-        if self._is_live:
-            self._write("", end="")
 
     def _item(self, record: BenchRecord) -> str:
         place = f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
@@ -391,8 +311,3 @@ class TallyProgress:
             return f"{place}failed ({record.failure.value}): {record.error}"
         value = "" if record.value is None else f" {record.value:g} {record.time_unit}"
         return f"{place}{record.status.value}{value} after {record.seconds:.2f} s"
-
-    def _write(self, line: str, end: str = "\n") -> None:
-        start = ERASE if self._is_live else ""
-        self._stream.write(f"{start}{printable(line, LONGEST_LINE)}{end}")
-        self._stream.flush()

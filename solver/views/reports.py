@@ -9,13 +9,7 @@ from statistics import fmean
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    Status,
-    StepEntry,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StepEntry
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.drawings import drawing_of
@@ -25,7 +19,6 @@ from ppsolve.solver.views.wording import (
     ENTRY_STYLE,
     STATUS_STYLE,
     rounding_note,
-    separated,
     spaced,
     unit_of,
     with_unit,
@@ -47,7 +40,7 @@ def summary_line(result: Result) -> Text:
         unit = result.time_unit
         line.append(f", on ticks (given times: at most {at_most(result.tick_error)} {unit} lower)")
     if result.reason:
-        line.append(f" ({separated(result.reason, result.time_unit)})")
+        line.append(f" ({result.reason})")
     line.append(f", {seconds(result.wall_seconds)}")
     return line
 
@@ -106,7 +99,7 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     (str, str)
     """
     if result.reason:
-        yield "reason", separated(result.reason, result.time_unit)
+        yield "reason", result.reason
     note = rounding_note(result.tick_error, result.time_unit)
     if note:
         yield "rounding", note
@@ -150,7 +143,7 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     if entry.pattern:
         line.append(f" under {entry.pattern}")
     if entry.reason:
-        line.append(f" ({separated(drawing_of(entry.kind).reason(entry), unit)})")
+        line.append(f" ({drawing_of(entry.kind).reason(entry)})")
     return line
 
 
@@ -213,10 +206,6 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
         f"heuristic; {seconds(total)}"
     )
     parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
-    for kind in dict.fromkeys(result.kind for result in results):
-        own = [result for result in results if result.kind == kind]
-        tables = list(drawing_of(kind).comparison(own, fold_names=fold_names))
-        parts += [*tables, Text()] if tables else []
     return Group(*parts, Text(summary))
 
 

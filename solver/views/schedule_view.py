@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -14,7 +14,6 @@ from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KIND
 from ppsolve.solver.views.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.views.colours import COLLECTIVES
 from ppsolve.solver.views.figures import figure, figures, ratio
@@ -42,7 +41,7 @@ class ViewOptions:
         """
         if self.iterations is not None:
             raise InputError(
-                "expected the schedule of a K-FAC refresh around a pinned pipeline",
+                "expected a K-FAC refresh around a pinned pipeline, with its instance",
                 field="--iteration",
             )
 
@@ -92,14 +91,15 @@ class ScheduleReport:
         return Group(title, self.chart, *notes, Text(), FactList(self.facts), Text(), self.table)
 
 
-HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
+COLLECTIVE_KINDS = {*COLLECTIVES, *SYNC_KINDS}
+HIDDEN = "collectives are not drawn; --links draws them"
 
 
 def report_of_schedule(shown: ScheduleView) -> ScheduleReport:
     """Return the report on a schedule of any kind."""
     rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
     devices = [row for row in rows if row.is_device]
-    notes = () if shown.frame.links else _hidden({op.kind for op in shown.document.ops})
+    is_hidden = any(op.kind in COLLECTIVE_KINDS for op in shown.document.ops)
     ratios, peaks = _known(shown)
     times = {"makespan": shown.end, "device span": max(map(_span, devices), default=0)}
     found = {name: f"{figure(time)} {shown.unit}" for name, time in times.items()}
@@ -108,18 +108,8 @@ def report_of_schedule(shown: ScheduleView) -> ScheduleReport:
         Chart(rows, shown.end, shown.unit, shown.frame.window),
         list((found | ratios).items()),
         busy_table(devices, shown.end, peaks),
-        list(notes),
+        [HIDDEN] if is_hidden and not shown.frame.links else [],
     )
-
-
-def _hidden(kinds: set[str | None]) -> Iterator[str]:
-    collectives = kinds & COLLECTIVES.keys()
-    if collectives == {ALLREDUCE_KIND}:
-        yield "all-reduce is not drawn; --links draws it"
-    elif collectives:
-        yield "collectives are not drawn; --links draws them"
-    if kinds & set(SYNC_KINDS):
-        yield HIDDEN_SYNCS
 
 
 def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:

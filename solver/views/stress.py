@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.studies.stress import StressEntry, StressReport
-from ppsolve.solver.views.figures import BAR, figure, percent, scaled
+from ppsolve.solver.views.figures import figure, percent
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
 
 
@@ -14,7 +14,6 @@ def stress_report(found: StressReport) -> RenderableType:
     """Return a sentence, and a table of all schedules, soonest 95th percentile first."""
     best, *others = found.entries
     ordered = [best, *sorted(others, key=lambda entry: (entry.p95, entry.mean))]
-    low, high = min(e.p5 for e in ordered), max(e.p99 for e in ordered)
     unit = found.time_unit
     name = TableColumn(f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True)
     fields: tuple[Field[StressEntry], ...] = (
@@ -25,7 +24,6 @@ def stress_report(found: StressReport) -> RenderableType:
         Field("p99", lambda e: e.p99, 2, figure),
         Field("worst", lambda e: e.worst, 4, figure),
         Field("best is\nnot later", lambda e: e.stays_ahead, 0, percent),
-        Field("p5 ━ mean ● p99", lambda e: _bar(e, low, high), 1),
     )
     columns = (field.column(ordered) for field in fields)
     table = FittingTable(name, *columns, styles=["bold", *[""] * len(others)])
@@ -47,10 +45,3 @@ def _sentence(found: StressReport) -> Text:
         f"{figure(best.p95)} {found.time_unit}.",
         "bold",
     )
-
-
-def _bar(entry: StressEntry, low: float, high: float) -> str:
-    first, mean, last = (scaled(v, low, high, 24) for v in (entry.p5, entry.mean, entry.p99))
-    cells = [*" " * first, *BAR * (last - first + 1), *" " * 24]
-    cells[mean] = "●"
-    return "".join(cells).rstrip()

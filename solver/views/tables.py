@@ -88,7 +88,7 @@ class FittingTable:
         return shown
 
     def _left_out(self, hidden: Sequence[int], shows_all: str) -> str:
-        names = ", ".join(self.columns[number].title or "bars" for number in hidden)
+        names = ", ".join(self.columns[number].title for number in hidden)
         return f"left out: {names} ({shows_all} shows all)"
 
     def _cut(self, cell: str, number: int, spare: int) -> str:

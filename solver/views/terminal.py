@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from rich.console import (
-    Console,
-    ConsoleOptions,
-    ConsoleRenderable,
-    RenderableType,
-    RenderHook,
-    RenderResult,
-)
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
@@ -85,28 +78,16 @@ def _harmless(text: Text) -> Text:
     return shown
 
 
-class TrimLines(RenderHook):
-    """Hook that lets a console print no line with blanks at its end."""
+class TrimmedFile:
+    """A stream that gets no blanks at the ends of lines."""
 
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return the renderables without the blanks at the ends of their lines."""
-        return [_Trimmed(renderable) for renderable in renderables]
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
 
+    def write(self, text: str) -> None:
+        """Write whole lines."""
+        self._stream.write(re.sub(r" +$", "", text, flags=re.MULTILINE))
 
-@dataclass(frozen=True)
-class _Trimmed:
-    content: ConsoleRenderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in Segment.split_lines(console.render(self.content, options)):
-            yield from _without_blanks(line)
-            yield Segment.line()
-
-
-def _without_blanks(line: Iterable[Segment]) -> list[Segment]:
-    kept = list(line)
-    while kept and not kept[-1].text.rstrip():
-        kept.pop()
-    if kept:
-        kept[-1] = kept[-1]._replace(text=kept[-1].text.rstrip())
-    return kept
+    def __getattr__(self, name: str) -> Any:
+        """Be the stream in all else."""
+        return getattr(self._stream, name)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 
 from numpy import format_float_positional
@@ -34,69 +32,25 @@ class TerminalLayout:
     """Columns of a terminal."""
 
     name: int = 16  # longest name of a row
-    least_chart: int = 8  # narrower charts go without busy shares
-    least_segment: int = 5  # narrower iterations are not told apart by separators
     readable: int = 3  # show the name of an op, such as F12
+    least_chart: int = 8  # narrower charts go without busy shares
 
 
 LAYOUT = TerminalLayout()
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A stretch of time from `first` to `last` that is drawn without a separator in it."""
-
-    first: float
-    last: float
-    column: int
-    width: int
-
-    def column_of(self, time: float) -> int:
-        """Return the column in which `time` begins."""
-        if self.last <= self.first:
-            return self.column
-        return self.column + round((time - self.first) / (self.last - self.first) * self.width)
-
-
-@dataclass(frozen=True)
 class Axis:
-    """A window of time over `width` columns, a column of each separator included."""
+    """A window of time over `width` columns."""
 
     window: Window
     width: int
-    segments: tuple[Segment, ...]
-    iterations: Sequence[float]
-
-    @classmethod
-    def of(cls, window: Window, iterations: Sequence[float], width: int) -> Axis:
-        """Divide a window where iterations begin, if there is room for separators between segments.
-
-        Parameters
-        ----------
-        window : (float, float)
-        iterations : sequence of float
-            Times at which iterations begin.
-        width : int
-            Columns, those of separators included.
-
-        Returns
-        -------
-        Axis
-        """
-        inner = [time for time in iterations if window[0] < time < window[1]]
-        if width < LAYOUT.least_segment * (len(inner) + 1):
-            inner = []
-        whole = Segment(*window, 0, width - len(inner))
-        segments = []
-        for number, (first, last) in enumerate(pairwise([window[0], *inner, window[1]])):
-            left, right = whole.column_of(first), whole.column_of(last)
-            segments.append(Segment(first, last, left + number, right - left))
-        return cls(window, width, tuple(segments), iterations)
+    iterations: Sequence[float]  # when they begin
 
     def column_of(self, time: float) -> int:
         """Return the column in which `time` begins."""
-        number = bisect_right([segment.first for segment in self.segments], time) - 1
-        return self.segments[max(number, 0)].column_of(time)
+        first, last = self.window
+        return round((time - first) / (last - first) * self.width) if last > first else 0
 
     def numbers(self, indent: int) -> Text:
         """Return the line above a chart that says where which iteration begins."""
@@ -139,8 +93,9 @@ class Axis:
         ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
         text, columns = self._placed(((self.column_of(t), figure(t)) for t in ticks), gap=2)
         marks = [line] * self.width
-        for segment in self.segments[1:]:
-            marks[segment.column - 1] = "+" if plain else "┴"
+        for start in self.iterations[1:]:
+            if self.window[0] < start < self.window[1]:
+                marks[self.column_of(start)] = "+" if plain else "┴"
         for column in columns:
             marks[column] = tick
         text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
@@ -208,15 +163,13 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     gutter = max((len(name) for name in [*names, *(c.name for c in chart.curves)]), default=0)
     shows_share = room - gutter - 7 >= LAYOUT.least_chart
     width = max(room - gutter - 2 - (5 if shows_share else 0), 1)
-    axis = Axis.of(chart.window, chart.iterations, width)
+    axis = Axis(chart.window, width, chart.iterations)
     edge = "|" if plain else "│"
     if len(chart.iterations) > 1:
         yield axis.numbers(gutter + 2)
     for name, row in zip(names, chart.rows, strict=True):
         line = Text(f"{name:>{gutter}} {edge}", no_wrap=True, overflow="crop", end="\n")
-        for segment in axis.segments:
-            line.append(edge if segment.column else "", "dim")
-            _draw(line, row, segment, plain=plain)
+        _draw(line, row, axis, plain=plain)
         if shows_share and row.is_device:
             line.append(edge)
             line.append(f"{chart.busy_share(row):>4}", "dim")
@@ -308,14 +261,14 @@ def _drawn(cell: ColumnRun, *, plain: bool) -> tuple[str, Style | str]:
     return f"{label:{fill}<{cell.width}}", look_of(cell.bar.kind).style(cell.bar.shade)
 
 
-def _draw(line: Text, row: Row, segment: Segment, *, plain: bool) -> None:
-    """Append what a row shows in a segment; blanks where nothing is known of it any more."""
-    known = segment.width
-    if row.end is not None and row.end < segment.last:
-        share = (row.end - segment.first) / (segment.last - segment.first)
-        known = max(round(share * segment.width), 0)
+def _draw(line: Text, row: Row, axis: Axis, *, plain: bool) -> None:
+    """Append what a row shows; blanks where nothing is known of it any more."""
+    first, last = axis.window
+    known = axis.width
+    if row.end is not None and row.end < last:
+        known = max(axis.column_of(row.end), 0)
     at = 0
-    for cell in columns(row.bars, segment.first, segment.last, segment.width):
+    for cell in columns(row.bars, first, last, axis.width):
         blank = min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
         line.append(*_drawn(ColumnRun(cell.bar, cell.width - blank), plain=plain))
         line.append(" " * blank)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.solver.views.figures import at_most
@@ -21,8 +19,6 @@ ENTRY_STYLE = {
     HeuristicStatus.NOT_APPLICABLE: "dim",
 }
 ITERATIONS = "iterations"
-
-_LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
 
 
 def spaced(name: str) -> str:
@@ -78,20 +74,3 @@ def with_unit(text: str, unit: str) -> str:
     str
     """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
-
-
-def separated(text: str, unit: str) -> str:
-    """Return a text with thousands separators in its times; other numbers stay as they are.
-
-    Parameters
-    ----------
-    text : str
-    unit : str
-        Unit that follows a time.
-
-    Returns
-    -------
-    str
-    """
-    pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
-    return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

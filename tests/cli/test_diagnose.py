@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.views.diagnosis import HeatMap
+from ppsolve.solver.views.diagnosis import _slowness
 from tests.paths import DATA
 from tests.studies.traces import cases
 
@@ -42,7 +42,14 @@ def test_json_has_all_steps_and_replicas(run):
 def test_tables_say_verdict_helps_and_bubble(run):
     done = run(ST, "--time-limit", 0)
     assert done.exit_code == 0
-    for text in ("replayed", "mean", "even split", "not computed", "fill and drain", "stage 3"):
+    for text in (
+        "replayed",
+        "mean",
+        "even split",
+        "not computed",
+        "fill and drain",
+        "slowest replicas",
+    ):
         assert text in done.stdout
 
 
@@ -99,21 +106,12 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
     assert "Traceback" not in done.output
 
 
-def lines_of(heat: HeatMap, width: int) -> list[str]:
-    console = Console(width=width, color_system=None)
+def test_the_slowest_replicas_come_first():
+    found = Mock(slowness=[[1.0, 1.1, 0.9, 1.5], [0.5, 1.0, 1.2, 1.0]], replicas=[0, 1, 2, 7])
+    console = Console(width=80, color_system=None)
     with console.capture() as captured:
-        console.print(heat)
-    return [line for line in captured.get().splitlines() if re.match(r"stage \d|  ", line)]
-
-
-def test_heat_map_shows_figures_or_the_slowest_of_several():
-    heat = HeatMap([[1.0, 1.0, 1.0, 1.5], [0.5, 1.0, 1.0, 1.0]], [0, 1, 2, 3])
-    assert lines_of(heat, 80)[1] == "stage 0  1.00 1.00 1.00 1.50"
-    head, first, second, *legend = lines_of(heat, 22)
-    assert head.split() == ["0", "2"]
-    assert [first.split()[2:], second.split()[2:]] == [["1.00", "1.50"], ["1.00", "1.00"]]
-    assert "the slowest of" in legend[0]
-    wide = HeatMap([[1.0] * 99 + [2.0]], range(100))
-    _, line, legend = lines_of(wide, 80)
-    assert len(line) <= 80 and line.endswith("2.00")
-    assert "the slowest of 8 replicas" in legend
+        console.print(_slowness(found))
+    _, head, _, first, second = captured.get().splitlines()
+    assert head.split() == ["stage", "7", "2", "1", "0"]
+    assert first.split() == ["0", "1.50", "0.90", "1.10", "1.00"]
+    assert second.split() == ["1", "1.00", "1.20", "1.00", "0.50"]

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from itertools import takewhile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -255,7 +256,6 @@ class TestOptimize:
         done = run("optimize", "params.json", *self.ROWS)
         assert (done.exit_code, done.stderr) == (0, "")
         assert "goodput (samples/s) over batch size, best marked" in done.stdout
-        assert "goodput (samples/s) over replicas" in done.stdout
         assert ["batch", "size", *["on", "1", "node"] * 2, "on", "2", "nodes"] in [
             line.split() for line in done.stdout.splitlines()
         ]
@@ -278,8 +278,7 @@ class TestOptimize:
                 table.goodput[row.num_nodes - 1][row.num_replicas - 1]
             )
         shown = run("optimize", "params.json", *args).stdout.splitlines()
-        assert shown[0].split() == ["replicas", "1", "node", "2", "nodes"]
-        assert shown[2].split()[-1] == "-"
+        assert len(list(takewhile(str.strip, shown))) == 4 + len(answer.rows)
 
     def test_limits_that_allow_nothing(self, run):
         args = ("--replicas", "2,4", "--max-batch-size", "256", "--min-per-replica", "200")

@@ -91,7 +91,6 @@ def test_moves_are_told_and_allowed_by_tolerance(run, tmp_path):
         (["--median", "--table", "-o", "x"], "either --median or --table"),
         (["-o", "-"], "expected a folder"),
         (["-o", "t.jsonl"], "this is a file"),
-        (["-o", "no/such/folder"], "does not exist"),
         (["--median", "-o", "t.jsonl"], "this is the input"),
         (["--format", "kinetto", "-o", "x"], "did you mean"),
         (["--tolerance", "-1", "-o", "x"], "--tolerance"),

@@ -10,7 +10,7 @@ from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.drawing import Drawing
-from ppsolve.solver.views.drawings import drawing_of, drawing_of_document
+from ppsolve.solver.views.drawings import ANY, drawing_of
 from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions
 
 
@@ -40,4 +40,4 @@ def view_of_document(
     title: str, document: ScheduleDocument, source: Any = None, **frame: Any
 ) -> RenderableType:
     shown = ScheduleView(title, document, source, ViewOptions(**frame))
-    return drawing_of_document(document).view(shown)
+    return ANY.view(shown)

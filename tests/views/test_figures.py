@@ -13,7 +13,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.views.figures import at_most, figure, figures
-from ppsolve.solver.views.progress import LiveProgress, plain_line
+from ppsolve.solver.views.progress import LiveLine, run_words
 from ppsolve.solver.views.reports import comparison, entry_report, report, summary_line
 from ppsolve.solver.views.schedule_view import peak_text
 from tests.views.shorthands import describe_problem, view_of_any
@@ -121,10 +121,10 @@ def test_entries():
 
 def test_progress():
     event = Progress("incumbent", 0.5, "cp-sat", incumbent=CLOSE, bound=100, gap=1e-9)
-    assert "best 100.0000001 us  bound 100 us" in plain_line(event, "us")
-    live = LiveProgress("demo", "us", 10)
+    assert "best 100.0000001 us  bound 100 us" in run_words("us").line(event)
+    live = LiveLine("demo", 10, run_words("us"))
     live(event)
-    assert "best 100.0000001 us (cp-sat)  bound 100 us  gap <0.01 %" in live.__rich__().plain
+    assert "best 100.0000001 us  bound 100 us  gap <0.01 %" in live.__rich__().plain
     live(replace(event, incumbent=None, gap=None))
     assert "best" not in live.__rich__().plain
 

@@ -16,11 +16,9 @@ from ppsolve.solver.kinds.overlap.report import ProgramReport
 from ppsolve.solver.views.chart import AmountCurve, Bar
 from ppsolve.solver.views.colours import WAIT_KIND
 from ppsolve.solver.views.figures import compact
-from ppsolve.solver.views.overlap.drawing import plain_failure
-from ppsolve.solver.views.overlap.view import (
+from ppsolve.solver.views.overlap import (
     collective_kind,
     held,
-    is_overlap_document,
     program_of,
     stream_rows,
 )
@@ -163,28 +161,13 @@ def test_a_window_narrows_chart_and_curves_alike():
     assert set(data.split("│")[1]) == {"·"}
 
 
-def test_without_the_instance_rows_follow_from_times():
+def test_without_the_instance_kernels_lie_in_the_row_of_their_device():
     document = ScheduleDocument.of(report_of(LAYERS).schedule)
-    assert is_overlap_document(document)
-    rows = stream_rows(document)
-    assert [row.name for row in rows] == ["compute", "comm 0", "comm 1"]
-    text = drawn(view_of_document("title", document), 80)
-    assert re.search(r"exposed +180 us", text)
-    assert "in flight" not in text
-    assert "curves" not in text
-
-
-def test_other_schedules_are_no_programs():
-    ops = (ScheduledOp(id="F0.0", kind="F", start=0, end=1),)
-    assert not is_overlap_document(ScheduleDocument(time_unit="us", ops=ops))
-    assert not is_overlap_document(ScheduleDocument(time_unit="us", ops=()))
-
-
-def test_results_without_their_instance_keep_their_curves():
-    solved = api.optimize(LAYERS, time_limit=5, workers=1)
-    text = drawn(view_of_document("title", solved.schedule, solved), 80)
-    assert "in flight" in text
-    assert re.search(rf"peak live bytes +{solved.peak_live_bytes:g}\b", text)
+    text = drawn(view_of_document("title", document, links=True), 80)
+    rows = [line.split("│")[0].strip() for line in text.splitlines() if "│" in line]
+    assert rows == ["device 0", "comm 0"]
+    assert re.search(r"makespan +470 us", text)
+    assert re.search(r"device 0 +290 +180 +61.7%", text)
 
 
 @given(programs())
@@ -295,8 +278,8 @@ def test_the_report_of_a_result():
         r"makespan +2,000 us  by cp-sat", r"lower bound +2,000 us  by work", r"gap +0.00 %",
         r"exposed +500 us, 25.00 % of the makespan", r"max in flight +2$",
         r"peak live bytes +36.5$", r"original +2,400 +20.00 % +900 +1,900 +feasible",
-        r"raise-comms +- +- +- +- +failed: several collectives left to come first$",
-        r"infeasible: 108 of 40 live bytes$",
+        r"raise-comms +- +- +- +- +failed: raise_comms: several collectives left to~?",
+        r"infeasible: live bytes holds 108 of 40$",
         r"c4 +1,234 us +\.\.\. > n4 > n5 > n6 > n7$", r"and 2 more \(--verbose lists them\)",
     ):  # fmt: skip
         assert re.search(words, text, re.M), words
@@ -317,7 +300,7 @@ def test_a_verbose_report_leaves_nothing_out():
     text = drawn(report(found, verbose=True), 160)
     assert "older" in text
     words = " ".join(text.split())
-    assert "completed before: sink_waits" in words and "raise-comms-stable" in words
+    assert "(completed: sink_waits)" in words and "raise-comms-stable" in words
     assert "not applicable: needs a pipeline" in words
     assert re.search(r"c6 +1 us +n0 > n1 > n2 > n3 > n4 > n5 > n6 > n7", text)
 
@@ -343,8 +326,8 @@ def test_an_instance_is_described():
         r"nodes +9: 3 kernels, 3 collectives, 3 waits", r"collectives +2 all-gather, 1 all-to-all",
         r"process groups +data \(2 collectives\), expert \(1 collective\)",
         r"collective order +frozen", r"max in flight +no limit", r"max live bytes +no limit",
-        r"compute +290 us", r"communication +240 us", r"group data +180 us",
-        r"comm / compute +0.83", r"critical path +390 us",
+        r"compute +290 us", r"communication +240 us",
+        r"comm / compute +0.83",
     ):  # fmt: skip
         assert re.search(words, text), words
 
@@ -367,10 +350,6 @@ def test_the_report_of_a_pass():
     assert "makespan" not in text
 
 
-def test_own_words_of_other_failures_stay():
-    assert plain_failure("no order keeps the cap") == "no order keeps the cap"
-
-
 def test_comparison_tells_programs_units_and_failures():
     failing = entry("raise-comms", "failed", reason=FAILURE)
     original = entry("original", value=2400, makespan=2400, gap=0.2, exposed_wait=900)
@@ -381,9 +360,6 @@ def test_comparison_tells_programs_units_and_failures():
     assert re.search(r"demo +OPTIMAL +2,000 us +2,000 ", text)
     assert re.search(r"other +OPTIMAL +2,000 ms +2,000 ", text)
     assert re.search(r"raise-comms +0 of 2 +0 +2 +0 +0 +- +-", text)
-    assert re.search(r"demo +500 +25.00 % +2 +36.5 +900 +-", text)
-    narrow = drawn(comparison([first, second]), 60)
-    assert "failed" in narrow
     assert "2,000 us" not in drawn(comparison([first, first]), 140)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.views.chart import Bar, Chart, Row, chart_rows, columns, has_chunks, kinds_of
 from ppsolve.solver.views.figures import figure, percent, ratio, seconds, shorten
-from ppsolve.solver.views.progress import LiveProgress, plain_line, run_lines
+from ppsolve.solver.views.progress import LiveLine, PlainLines, is_news_of_run, run_words
 from ppsolve.solver.views.reports import best_entry, comparison, entry_line, report, summary_line
 from ppsolve.solver.views.tables import FittingTable, TableColumn
 from tests.views.shorthands import describe_problem, view_of_any, view_of_document
@@ -211,7 +212,7 @@ class TestGantt:
         assert "comm 1 │" in linked
         assert "> < transfers" in linked
         assert "A all-reduce" in linked
-        note = "all-reduce is not drawn; --links draws it"
+        note = "collectives are not drawn; --links draws them"
         assert note in plain
         assert note not in linked + self.chart(100)
 
@@ -254,7 +255,7 @@ class TestRows:
     def test_without_the_instance_rows_follow_labels(self):
         assert [row.name for row in chart_rows(self.document())] == ["device 0", "device 1"]
         names = [row.name for row in chart_rows(self.document(), links=True)]
-        assert names == ["device 0", "device 1", "comm 0", "send fwd 0"]
+        assert names == ["device 0", "device 1", "comm 0"]
 
     def test_kinds_and_chunks(self):
         rows = chart_rows(self.document(), links=True)
@@ -380,7 +381,7 @@ class TestTables:
         assert lines[0].endswith("infeasible: device 0 holds 7 of 3")
         assert re.search(r"odd .* failed: deadlock: F0\.0 -> F0\.0 .*~$", lines[1])
         full = drawn(report(result(heuristics=entries), verbose=True), 200)
-        assert "of 3 at 178,308 us (too much from 29,718 us to the end)" in full
+        assert "of 3 at 178308 us (too much from 29718 us to the end)" in full
 
     def test_without_a_schedule(self):
         bare = result(
@@ -436,11 +437,16 @@ class TestTables:
         assert re.search(r"memory, device 0 to device 2 +capacity 4", text)
 
 
+def run_lines(stream, unit, *, everything=False, label=""):
+    is_news = partial(is_news_of_run, everything=everything)
+    return PlainLines(stream, run_words(unit), is_news, label)
+
+
 class TestProgress:
     EVENT = Progress("incumbent", 1.5, "zb-h1", incumbent=1000, bound=900, gap=0.1)
 
     def test_plain_line(self):
-        assert plain_line(self.EVENT, "us") == (
+        assert run_words("us").line(self.EVENT) == (
             "[    1.50 s] incumbent: zb-h1  best 1,000 us  bound 900 us  gap 10.00 %"
         )
 
@@ -463,18 +469,20 @@ class TestProgress:
         assert written.count("\n") == 1
 
     def test_live_line_shows_the_state(self):
-        live = LiveProgress("demo", "us", 60.0)
+        live = LiveLine("demo", 60.0, run_words("us"))
         live(Progress("phase", 0.0, "cp-sat"))
         live(self.EVENT)
         live(Progress("bound", 2.0, "cp-sat", incumbent=1000, bound=950, gap=0.05))
         text = drawn(live, 120)
-        assert "best 1,000 us (zb-h1)  bound 950 us  gap 5.00 %  cp-sat  demo" in text
+        assert "best 1,000 us  bound 950 us  gap 5.00 %  bound: cp-sat  demo" in text
         assert "of 60.0 s" in text
 
     def test_labels_say_which_instance_runs(self):
         stream = io.StringIO()
-        run_lines(stream, "us", label="[2/4] demo")(self.EVENT)
+        run_lines(stream, "us", label="[2/4] demo  ")(self.EVENT)
         assert stream.getvalue().startswith("[2/4] demo  [    1.50 s] incumbent: zb-h1  best")
-        live = LiveProgress("demo", "us", 60.0, "[2/4] demo")
+        live = LiveLine("[2/4] demo", 60.0, run_words("us"))
         live(Progress("phase", 0.0, "cp-sat"))
-        assert re.search(r"^\S \[2/4\] demo  0\.\d\d s of 60\.0 s +cp-sat$", drawn(live).strip())
+        assert re.search(
+            r"^\S 0\.\d\d s of 60\.0 s +phase: cp-sat +\[2/4\] demo$", drawn(live).strip()
+        )

@@ -1,11 +1,11 @@
-"""A report as tables on the terminal, as Markdown, and as CSV."""
+"""A report as tables on the terminal, as Markdown, as CSV, and as one HTML page."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,13 +15,10 @@ from rich.text import Text
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import BoundRow, FamilyRow, MethodRow
-from ppsolve.solver.views.bench.sections import (
-    FOOTER,
-    Section,
-    headline,
-    origin,
-    sections,
-)
+from ppsolve.solver.views.bench.pictures import Picture
+from ppsolve.solver.views.bench.sections import FOOTER, Section, headline, origin, sections
+from ppsolve.solver.views.html import table_html, text
+from ppsolve.solver.views.page.tables import asset
 from ppsolve.solver.views.tables import FittingTable
 
 
@@ -111,44 +108,26 @@ def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(_escaped, cells))} |"
 
 
-SPREAD = ("count", "mean", "median", "worst", "worst_at")
-# Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours.
-FIELDS = (
-    "family",
-    "role",
-    "name",
-    "instances",
-    "solved",
-    "proved",
-    "wins",
-    "infeasible",
-    "failed",
-    "not_applicable",
-    "strongest",
-    "tight",
-    *(f"{what}_{part}" for what in ("excess", "deviation", "gap", "seconds") for part in SPREAD),
-    *(f"{what}_{part}" for what in ("to_best", "to_proof") for part in SPREAD),
-)
-
 # Beginnings that spreadsheets take for formulas; such names get an apostrophe in front.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_report(report: Report) -> str:
     """Return a report as CSV with a header line; shares are plain numbers, times seconds."""
+    rows = [row for part in (report.every, *report.families) for row in _rows(part)]
+    fields = list(dict.fromkeys(key for row in rows for key in row))
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, FIELDS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(stream, fields, restval="", lineterminator="\n")
     writer.writeheader()
-    for part in (report.every, *report.families):
-        writer.writerows({key: _plain(value) for key, value in row.items()} for row in _rows(part))
+    writer.writerows({key: _plain(value) for key, value in row.items()} for row in rows)
     return stream.getvalue()
 
 
 def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
     for row in part.methods:
         total = _flat(part.total) if row.method.role == "ours" else {}
-        named = {"role": row.method.role.value, "name": row.method.name}
-        yield {**total, "family": part.total.family, **named, **_flat(row)}
+        named = {"family": part.total.family, "role": row.method.role.value}
+        yield {**named, "name": row.method.name, **total, **_flat(row)}
     for bound in part.bounds:
         yield {"family": part.total.family, "role": "bound", **_flat(bound)}
 
@@ -157,9 +136,9 @@ def _flat(row: FamilyRow | MethodRow | BoundRow) -> dict[str, Any]:
     """Return the figures of a row; those of a spread are named for both."""
     found: dict[str, Any] = {}
     for key, value in asdict(row).items():
-        if isinstance(value, dict):
+        if key != "method" and isinstance(value, dict):
             found |= {f"{key}_{part}": figure for part, figure in value.items()}
-        else:
+        elif key != "method":
             found[key] = value
     return found
 
@@ -168,3 +147,74 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value
+
+
+# A browser loads nothing for the page but what stands in it.
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
+    """Return a report as an HTML page; its tables can be sorted where scripts run.
+
+    Parameters
+    ----------
+    report : Report
+    pictures : mapping of str to Picture, optional
+        Pictures by name; None where they cannot be drawn.
+
+    Returns
+    -------
+    str
+    """
+    return "\n".join(_page(report, pictures)) + "\n"
+
+
+def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[str]:
+    title = text(f"Benchmark report: {report.source}")
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title><style>\n{asset('benchmarks.css')}</style></head><body>"
+    yield f'<header><h1>Benchmark report</h1><p class="dim">{text(origin(report))}</p></header>'
+    yield f"<p><strong>{text(headline(report))}</strong></p>"
+    if pictures is None:
+        yield '<p class="dim">No pictures: they need matplotlib, the extra "plot".</p>'
+    yield from _page_sections(report, pictures or {})
+    yield "<footer><h2>Words</h2>"
+    yield from (f"<p>{text(line)}</p>" for line in FOOTER)
+    yield f"</footer><script>\n{asset('benchmarks.js')}</script></body></html>"
+
+
+def _page_sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:
+    family: str | None = None
+    for section in sections(report):
+        if section.family != family:
+            if family is not None:
+                yield "</details>"
+            elif section.family is not None:
+                yield "<h2>Single families</h2>"
+            if section.family is not None:
+                yield f"<details><summary>{text(section.family)}</summary>"
+            family = section.family
+        picture = pictures.get(section.picture) if section.picture else None
+        if picture is not None or section.sheet is not None or section.notes:
+            yield from _page_section(section, picture)
+    if family is not None:
+        yield "</details>"
+
+
+def _page_section(section: Section, picture: Picture | None) -> Iterator[str]:
+    level = 2 if section.family is None else 3
+    yield f"<section{_class('alarm' if section.is_alarm else '')}>"
+    yield f"<h{level}>{text(section.title)}</h{level}>"
+    yield from (f"<p>{text(note)}</p>" for note in section.notes)
+    if picture is not None:
+        yield f'<figure><img alt="{text(picture.title)}" src="{picture.address}"></figure>'
+    if section.sheet is not None:
+        yield table_html(section.sheet)
+    yield "</section>"
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""

@@ -66,7 +66,7 @@ def sections(report: Report) -> Iterator[Section]:
     every = report.every
     yield Section("Families", sheet=table_of(_totals(report), *FAMILIES))
     yield _methods("Methods", every)
-    if within := _ordered(every):
+    if within := with_profiles(every):
         yield Section("Near the best", sheet=table_of(within, *WITHIN_FIELDS), picture=PROFILES)
     yield Section("Mean gap over time", picture=ANYTIME)
     if every.bounds:
@@ -119,7 +119,8 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     return Section(title, notes, table_of(shown, *METHODS))
 
 
-def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
+def with_profiles(part: FamilyFigures) -> list[PerformanceProfile]:
+    """Return the profiles of methods that solved anything, in the order of the methods."""
     found = {profile.method: profile for profile in part.profiles if profile.steps}
     return [found[row.method] for row in part.methods if row.method in found]
 

@@ -6,13 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ppsolve.models.core.result import ACTION_KINDS
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.views.chart import AmountCurve, Chart, Window, has_chunks
+from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Window, columns, has_chunks
 from ppsolve.solver.views.colours import (
     GREY,
     SKY,
@@ -25,16 +26,15 @@ from ppsolve.solver.views.colours import (
 )
 from ppsolve.solver.views.drawings import Drawn
 from ppsolve.solver.views.figures import compact, figure
-from ppsolve.solver.views.pieces import PIECES, Piece, labels_of, pieces_of
 from ppsolve.solver.views.plot.sheet import (
     FAINT,
     INK,
     PALE,
     SHEET,
-    Sheet,
-    legend_lines,
     named,
-    width_of,
+    sheet_of,
+    width_in,
+    write_title,
 )
 
 if TYPE_CHECKING:
@@ -60,13 +60,14 @@ class ScheduleLayout:
     tall_strip: float = 26.0  # of an amount without a chart
     most_rows: float = 210.0  # rows of many devices get narrower, so that text stays on the page
     most_below: float = 120.0
-    gap: float = 7.0  # between panels
-    least_room: float = 60.0  # of a chart's width, however long names beside it are
     least_letter: float = 4.0  # smaller letters cannot be read in print
     parted: float = 3.0  # ops of this width are parted by white lines
     bar: float = 0.88  # share of a row's height that its ops take
     filled: float = 0.86  # share of a strip's height that its largest amount or cap takes
-    most_ticks: int = 8
+    narrow: float = 0.5  # two dots of a printer; narrower ops cannot be told apart
+    padding: float = 1.5  # stays free beside a name within an op
+    letter: float = 0.64  # width of a digit of DejaVu Sans in multiples of its size
+    most_steps: int = 500  # of an amount; about the points of a page
 
 
 LAYOUT = ScheduleLayout()
@@ -94,105 +95,177 @@ def amount_legend(curves: Sequence[AmountCurve]) -> list[Artist]:
     return found
 
 
-def _draw_amounts(
-    axes: Axes, curves: Sequence[AmountCurve], window: Window, row: float, points: float
-) -> None:
-    for place, curve in enumerate(curves):
-        _draw_amount(axes, curve, window, len(curves) - 1 - place, points)
-    middle = LAYOUT.filled / 2
-    _write_beside(axes, [peak_of(curve) for curve in curves], row, middle)
-    set_rows(axes, [named(curve.name) for curve in curves], row, middle)
-    axes.set_xlim(window)
-    axes.set_ylim(-0.1, len(curves))
-
-
-def _draw_amount(
-    axes: Axes, curve: AmountCurve, window: Window, bottom: int, points: float
-) -> None:
-    steps = _steps(curve, window, round(points))
-    share = LAYOUT.filled / (max(curve.most, curve.cap or 0) or 1.0)
-    times, tops = [time for time, _ in steps], [bottom + height * share for _, height in steps]
-    axes.fill_between(times, tops, bottom, step="post", color=FILL, linewidth=0)
-    if curve.cap is not None:
-        level = bottom + curve.cap * share
-        axes.plot(window, [level, level], **CAP)
-
-
-def _steps(curve: AmountCurve, window: Window, most: int) -> list[tuple[float, float]]:
-    first, last = window
-    if len(curve.points) <= most:
-        inside = [(time, height) for time, height in curve.points if first < time < last]
-        before = [height for time, height in curve.points if time <= first]
-        steps = [(first, before[-1] if before else 0.0), *inside]
-    else:
-        heights = curve.columns(window, most)
-        step = (last - first) / most
-        steps = [(first + place * step, height) for place, height in enumerate(heights)]
-    return [*steps, (last, steps[-1][1])]
-
-
-def _write_beside(axes: Axes, texts: Sequence[str], row: float, middle: float) -> None:
-    for place, text in _written(texts, row):
-        axes.annotate(
-            text, (1, len(texts) - 1 - place + middle), (3, 0), ("axes fraction", "data"),
-            "offset points", va="center", color=FAINT, fontsize=SHEET.name,
-        )  # fmt: skip
-
-
-def _written(texts: Sequence[str], row: float) -> list[tuple[int, str]]:
-    # Where rows are narrow, every second, third ... text.
-    return list(enumerate(texts))[:: math.ceil(SHEET.name / row)]
-
-
-def set_rows(axes: Axes, names: Sequence[str], row: float, middle: float) -> None:
-    """Write the names of rows beside them, the first one at the top; of narrow rows only some.
+def draw_amounts(axes: Axes, curves: Sequence[AmountCurve], window: Window, row: float) -> None:
+    """Draw amounts over time one below the other, each up to its largest amount or its cap.
 
     Parameters
     ----------
     axes : Axes
-        The panel; rows are 1 apart and the last one begins at 0.
-    names : sequence of str
+    curves : sequence of AmountCurve
+    window : (float, float)
     row : float
-        Height of a row in points.
-    middle : float
-        Where in a row its name stands, 0 to 1.
+        Height of each, in points.
     """
-    shown = _written(names, row)
-    axes.set_yticks(
-        [len(names) - 1 - place + middle for place, _ in shown], [name for _, name in shown]
-    )
-    axes.tick_params(axis="y", length=0, labelsize=SHEET.name)
+    for place, curve in enumerate(curves, 1):
+        steps = _steps(curve, window)
+        share = LAYOUT.filled / (max(curve.most, curve.cap or 0) or 1.0)
+        tops = [place - height * share for _, height in steps]
+        times = [time for time, _ in steps]
+        axes.fill_between(times, tops, place, step="post", color=FILL, linewidth=0)
+        if curve.cap is not None:
+            axes.plot(window, [place - curve.cap * share] * 2, **CAP)
+    _label_rows(axes, [curve.name for curve in curves], list(map(peak_of, curves)), row)
+    axes.set_xlim(window)
 
 
-def draw_chart(axes: Axes, chart: Chart, row: float, points: float) -> None:
-    """Draw the rows of a chart, their names and their busy shares.
+def _steps(curve: AmountCurve, window: Window) -> list[tuple[float, float]]:
+    first, last = window
+    if len(curve.points) <= LAYOUT.most_steps:
+        inside = [(time, height) for time, height in curve.points if first < time < last]
+        before = [height for time, height in curve.points if time <= first]
+        steps = [(first, before[-1] if before else 0.0), *inside]
+    else:
+        heights = curve.columns(window, LAYOUT.most_steps)
+        step = (last - first) / len(heights)
+        steps = [(first + place * step, height) for place, height in enumerate(heights)]
+    return [*steps, (last, steps[-1][1])]
+
+
+def _label_rows(axes: Axes, names: Sequence[str], ends: Sequence[str], row: float) -> None:
+    """Write texts at both ends of rows, the first row at the top; of narrow rows only some."""
+    shown = range(0, len(names), math.ceil(SHEET.name / row))
+    axes.set_yticks([place + 0.5 for place in shown], [named(names[place]) for place in shown])
+    axes.tick_params(axis="y", length=0)
+    for place in shown:
+        axes.annotate(
+            ends[place], (1, place + 0.5), (3, 0), ("axes fraction", "data"), "offset points",
+            va="center", color=FAINT,
+        )  # fmt: skip
+    axes.set_ylim(len(names), 0)
+
+
+def frame_chart(axes: Axes, chart: Chart, row: float, bound: float | None = None) -> None:
+    """Draw all of a chart but its ops: names of rows, idle time, iterations and the bound.
 
     Parameters
     ----------
     axes : Axes
     chart : Chart
     row : float
-        Height of a row in points.
-    points : float
-        Width of the panel.
+        Height of a row, in points.
+    bound : float, optional
+        Proven bound, drawn where it is within the window.
     """
-    count, scale = len(chart.rows), points / (chart.window[1] - chart.window[0])
-    placed: list[tuple[float, Piece]] = []
+    first, last = chart.window
     for place, each in enumerate(chart.rows):
-        bottom = count - 1 - place + (1 - LAYOUT.bar) / 2
-        first, known = chart.window[0], chart.known_end(each)
-        if known > first:
-            ground = [(first, known - first)]
-            axes.broken_barh(ground, (bottom, LAYOUT.bar), color=PALE, linewidth=0)
-        placed += [(bottom, piece) for piece in pieces_of(each.bars, chart.window, points)]
+        ground = [(first, chart.known_end(each) - first)]
+        axes.broken_barh(ground, (place + (1 - LAYOUT.bar) / 2, LAYOUT.bar), color=PALE, lw=0)
+    _label_rows(axes, [r.name for r in chart.rows], list(map(chart.busy_share, chart.rows)), row)
+    axes.set_xlim(first, last)
+    if len(chart.iterations) > 1:
+        for number, span in enumerate(pairwise([*chart.iterations, chart.end])):
+            left, right = max(span[0], first), min(span[1], last)
+            if left < right:
+                axes.axvline(left, color=INK, linewidth=0.5)
+                text = f"iteration {number}" if right - left > (last - first) / 8 else f"{number}"
+                axes.annotate(text, ((left + right) / 2, 1), ha="center", color=FAINT, **_ABOVE)
+    if bound is not None and first < bound <= last:
+        axes.axvline(bound, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), clip_on=False)
+        side = "right" if bound > 0.9 * last else "center"
+        axes.annotate("bound", (bound, 1), ha=side, **_ABOVE)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a row in the colour of one bar: its own op unless ops are too narrow."""
+
+    start: float
+    end: float
+    bar: Bar
+
+
+def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]:
+    """Return the stretches of a row, each in one colour.
+
+    Parameters
+    ----------
+    bars : sequence of Bar
+    window : (float, float)
+    points : float
+        Width of the row.
+
+    Returns
+    -------
+    list of Piece
+        Ops that take time, cut to the window; or columns, where half of them are too narrow.
+    """
+    first, last = window
+    seen = [bar for bar in bars if bar.end > bar.start and bar.end > first and bar.start < last]
+    if not seen:
+        return []
+    typical = median(bar.end - bar.start for bar in seen)
+    if typical * points >= LAYOUT.narrow * (last - first):
+        return [Piece(max(bar.start, first), min(bar.end, last), bar) for bar in seen]
+    count = round(points / LAYOUT.narrow)
+    step, at, found = (last - first) / count, 0, []
+    for run in columns(seen, first, last, count):
+        if run.bar is not None:
+            found.append(Piece(first + at * step, first + (at + run.width) * step, run.bar))
+        at += run.width
+    return found
+
+
+def name_of(piece: Piece, points: float, size: float) -> str:
+    """Return the longest name of an op that fits, empty where none does.
+
+    Parameters
+    ----------
+    piece : Piece
+    points : float
+        Its width.
+    size : float
+        Of letters, in points.
+
+    Returns
+    -------
+    str
+        Letter and micro-batch, else the micro-batch alone; names of other ops, else their letter.
+    """
+    label, letter = printable(piece.bar.label), printable(piece.bar.letter)
+    short = (label.removeprefix(letter),) if piece.bar.kind in ACTION_KINDS else ()
+    most = int((points - LAYOUT.padding) / (size * LAYOUT.letter))
+    names = short or (piece.bar.short, letter)
+    return next((name for name in (label, *names) if 0 < len(name) <= most), "")
+
+
+def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
+    """Paint the ops of a chart, and write the names that fit.
+
+    Parameters
+    ----------
+    axes : Axes
+        Framed by `frame_chart`.
+    chart : Chart
+    row, points : float
+        Height of a row and width of all, in points.
+    """
+    scale = points / (chart.window[1] - chart.window[0])
+    placed = [
+        (place + (1 - LAYOUT.bar) / 2, piece)
+        for place, each in enumerate(chart.rows)
+        for piece in pieces_of(each.bars, chart.window, points)
+    ]
     _draw_pieces(axes, placed, scale)
-    _write_names(axes, placed, scale, min(SHEET.name, 0.62 * row))
-    for start in chart.iterations[1:]:
-        axes.axvline(start, color=INK, linewidth=0.5)
-    set_rows(axes, [named(each.name) for each in chart.rows], row, 0.5)
-    _write_beside(axes, [chart.busy_share(each) for each in chart.rows], row, 0.5)
-    axes.set_xlim(chart.window)
-    axes.set_ylim(0, count)
+    size = min(SHEET.name, 0.62 * row)
+    if size < LAYOUT.least_letter:
+        return
+    for top, piece in placed:
+        if text := name_of(piece, (piece.end - piece.start) * scale, size):
+            axes.text(
+                (piece.start + piece.end) / 2, top + LAYOUT.bar / 2, text,
+                color=ink_on(piece.bar.fill), fontsize=size, ha="center", va="center_baseline",
+                clip_on=True,
+            )  # fmt: skip
 
 
 def _draw_pieces(axes: Axes, placed: Sequence[tuple[float, Piece]], scale: float) -> None:
@@ -200,9 +273,9 @@ def _draw_pieces(axes: Axes, placed: Sequence[tuple[float, Piece]], scale: float
     from matplotlib.patches import PathPatch
 
     looks: dict[tuple[str, int, bool], list[tuple[float, Piece]]] = defaultdict(list)
-    for bottom, piece in placed:
+    for top, piece in placed:
         is_parted = (piece.end - piece.start) * scale >= LAYOUT.parted
-        looks[piece.bar.kind, piece.bar.shade % 2, is_parted].append((bottom, piece))
+        looks[piece.bar.kind, piece.bar.shade % 2, is_parted].append((top, piece))
     for (kind, shade, is_parted), own in looks.items():
         # `add_patch` would look at every edge for the limits of the axes, which are set anyway.
         axes.add_artist(PathPatch(_path(own), **_face(look_of(kind), shade, 0.5 * is_parted)))
@@ -212,9 +285,9 @@ def _path(placed: Sequence[tuple[float, Piece]]) -> Path:
     from matplotlib.path import Path
 
     corners: list[tuple[float, float]] = []
-    for bottom, piece in placed:
-        left, right, top = piece.start, piece.end, bottom + LAYOUT.bar
-        corners += [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
+    for top, piece in placed:
+        left, right, low = piece.start, piece.end, top + LAYOUT.bar
+        corners += [(left, top), (right, top), (right, low), (left, low), (left, top)]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
     return Path(corners, codes * len(placed))
 
@@ -226,62 +299,6 @@ def _face(look: Look, shade: int, edge: float) -> dict[str, Any]:
     else:
         lines = {"edgecolor": "#ffffff", "linewidth": edge}
     return {"facecolor": look.fill(shade), **lines}
-
-
-def _write_names(
-    axes: Axes, placed: Sequence[tuple[float, Piece]], scale: float, size: float
-) -> None:
-    if size < LAYOUT.least_letter:
-        return
-    size, texts = _fitting([piece for _, piece in placed], scale, size)
-    for (bottom, piece), text in zip(placed, texts, strict=True):
-        if text:
-            axes.text(
-                (piece.start + piece.end) / 2, bottom + LAYOUT.bar / 2, text,
-                color=ink_on(piece.bar.fill), fontsize=size, ha="center", va="center_baseline",
-                clip_on=True,
-            )  # fmt: skip
-
-
-def _fitting(pieces: Sequence[Piece], scale: float, size: float) -> tuple[float, list[str]]:
-    """Return the largest size of letters in which most ops are named, and the names.
-
-    Where no readable size names most of them, the largest one names those that are wide.
-    """
-    sizes = (size, 0.85 * size, 0.7 * size)
-    found = [
-        (each, labels_of(pieces, scale, each)) for each in sizes if each >= LAYOUT.least_letter
-    ]
-    most = (one for one in found if sum(map(bool, one[1])) >= PIECES.enough * len(pieces))
-    return next(most, found[0])
-
-
-def draw_bound(axes: Axes, bound: float | None, window: Window) -> None:
-    """Draw the proven bound as a line, named above it, where there is one within the window.
-
-    Parameters
-    ----------
-    axes : Axes
-    bound : float or None
-        The time before which no schedule can end.
-    window : (float, float)
-    """
-    if bound is None or not window[0] < bound <= window[1]:
-        return
-    axes.axvline(bound, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), clip_on=False)
-    side = "right" if bound > 0.9 * window[1] else "center"
-    axes.annotate("bound", (bound, 1), ha=side, **_ABOVE)
-
-
-def _number_iterations(axes: Axes, chart: Chart, points: float) -> None:
-    ends = [*chart.iterations, chart.end]
-    scale = points / (chart.window[1] - chart.window[0])
-    for number, (start, end) in enumerate(pairwise(ends)):
-        left, right = max(start, chart.window[0]), min(end, chart.window[1])
-        texts = (f"iteration {number}", str(number))
-        text = next((t for t in texts if width_of(t) <= (right - left) * scale), "")
-        if len(ends) > 2 and text:
-            axes.annotate(text, ((left + right) / 2, 1), ha="center", color=FAINT, **_ABOVE)
 
 
 def legend_of(chart: Chart) -> list[Artist]:
@@ -297,74 +314,20 @@ def legend_of(chart: Chart) -> list[Artist]:
     return [*found, Patch(facecolor=PALE, linewidth=0, label=chart.idle)]
 
 
-def set_times(axes: Axes, unit: str, points: float) -> None:
+def name_times(axes: Axes, unit: str) -> None:
     """Name the axis of time of the lowest panel and write round times below it.
 
     Parameters
     ----------
     axes : Axes
     unit : str
-    points : float
-        Width of the panel.
     """
     from matplotlib.ticker import MaxNLocator
 
-    room = width_of(f"{axes.get_xlim()[1]:,.0f}") + 2 * SHEET.name
-    steps = max(1, min(LAYOUT.most_ticks, int(points / room)))
-    axes.xaxis.set_major_locator(MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10]))
+    count = int(axes.figure.get_figwidth())  # type: ignore[union-attr]
+    axes.xaxis.set_major_locator(MaxNLocator(max(count, 2), steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(lambda time, _: figure(float(f"{time:.12g}")))
     axes.set_xlabel(f"time ({printable(unit)})", labelpad=1)
-
-
-@dataclass(frozen=True)
-class _FigureLayout:
-    """Where the parts of a figure are, in points from its upper edge."""
-
-    chart: Chart
-    curves: Sequence[AmountCurve]
-    has_rows: bool
-    has_title: bool
-    width: float
-
-    @cached_property
-    def left(self) -> float:
-        names = [row.name for row in self.chart.rows if self.has_rows]
-        names += [curve.name for curve in self.curves]
-        widest = max((width_of(named(name)) * SHEET.prose for name in names), default=0)
-        return min(widest + 8, self.width - LAYOUT.least_room - self.right)
-
-    @cached_property
-    def right(self) -> float:
-        peaks = [peak_of(curve) for curve in self.curves]
-        return max(width_of(text) for text in [*peaks, "100%"]) * SHEET.prose + 10
-
-    @cached_property
-    def row(self) -> float:
-        return min(LAYOUT.row, LAYOUT.most_rows / max(len(self.chart.rows), 1))
-
-    @cached_property
-    def strip(self) -> float:
-        usual, most = LAYOUT.tall_strip, LAYOUT.most_rows
-        if self.has_rows:
-            usual, most = LAYOUT.strip, LAYOUT.most_below
-        return min(usual, most / max(len(self.curves), 1))
-
-    @cached_property
-    def top(self) -> float:
-        return SHEET.edge + (2 * SHEET.line if self.has_title else 0) + SHEET.above
-
-    @cached_property
-    def rows(self) -> float:
-        return self.row * len(self.chart.rows) if self.has_rows else 0.0
-
-    @cached_property
-    def strips(self) -> float:
-        return self.strip * len(self.curves)
-
-    @cached_property
-    def foot(self) -> float:
-        gap = LAYOUT.gap if self.rows and self.strips else 0
-        return self.top + self.rows + gap + self.strips
 
 
 def schedule_figure(
@@ -392,17 +355,27 @@ def schedule_figure(
     """
     chart, curves = drawn.chart, drawn.curves
     _refuse_nothing(chart, curves, has_rows=has_rows)
-    layout = _FigureLayout(chart, curves, has_rows, title != "", inches * SHEET.inch)
+    row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
+    usual, most = (LAYOUT.tall_strip, LAYOUT.most_rows)
+    if has_rows:
+        usual, most = LAYOUT.strip, LAYOUT.most_below
+    strip = min(usual, most / max(len(curves), 1))
+    heights = [row * len(chart.rows) * has_rows, strip * len(curves)]
     legend = [*(legend_of(chart) if has_rows else []), *amount_legend(curves)]
-    room = layout.width - layout.left - layout.right
-    bottom = layout.foot + SHEET.axis
-    height = bottom + SHEET.legend_line * len(legend_lines(legend, room)) + SHEET.edge
-    sheet = Sheet.of(inches, height, layout.left, layout.right)
-    sheet.title(drawn.shown.title if title is None else title, *drawn.captions)
-    lowest = _draw_panels(sheet, layout, drawn.bound)
-    set_times(lowest, chart.unit, sheet.room)
-    sheet.legend(legend, bottom)
-    return sheet.figure
+    above = int(has_rows)
+    lines = above + (0 if title == "" else 2)
+    made, panels = sheet_of(inches, [height for height in heights if height], legend, lines)
+    first = drawn.shown.title if title is None else title
+    write_title(panels[0], first, drawn.caption, above=above)
+    if has_rows:
+        frame_chart(panels[0], chart, row, drawn.bound)
+    if curves:
+        draw_amounts(panels[-1], curves, chart.window, strip)
+    name_times(panels[-1], chart.unit)
+    points = width_in(panels[0])
+    if has_rows:
+        paint_ops(panels[0], chart, row, points)
+    return made
 
 
 def _refuse_nothing(chart: Chart, curves: Sequence[AmountCurve], *, has_rows: bool) -> None:
@@ -413,20 +386,3 @@ def _refuse_nothing(chart: Chart, curves: Sequence[AmountCurve], *, has_rows: bo
         raise InputError(
             "there is no memory to draw; it needs an instance with a capacity", field="memory"
         )
-
-
-def _draw_panels(sheet: Sheet, layout: _FigureLayout, bound: float | None) -> Axes:
-    chart, panels = layout.chart, []
-    if layout.has_rows:
-        axes = sheet.panel(layout.top, layout.rows)
-        draw_chart(axes, chart, layout.row, sheet.room)
-        _number_iterations(axes, chart, sheet.room)
-        draw_bound(axes, bound, chart.window)
-        panels.append(axes)
-    if layout.curves:
-        axes = sheet.panel(layout.foot - layout.strips, layout.strips)
-        _draw_amounts(axes, layout.curves, chart.window, layout.strip, sheet.room)
-        panels.append(axes)
-    for axes in panels[:-1]:
-        axes.tick_params(axis="x", bottom=False, labelbottom=False)
-    return panels[-1]

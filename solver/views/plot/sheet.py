@@ -1,12 +1,9 @@
-"""The sheet of a figure: its size, and panels one below the other at places of our own.
-
-Panels are placed by hand, so that it is known before drawing how wide an op will be and whether
-its name fits.
-"""
+"""Figures in the size of a paper's column or page: letters, titles, legends."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.views.figures import shorten
 from ppsolve.solver.views.line_chart import STYLE
-from ppsolve.solver.views.pieces import text_width
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -30,18 +26,12 @@ class SheetLayout:
     page_inches: float = 7.0  # both columns
     inch: float = 72.0
     name: float = 7.0  # size of letters; captions of papers are set in 8 or 9
-    title: float = 8.0
-    prose: float = 0.85  # width of a letter of a sentence in multiples of that of a digit
+    letter: float = 4.0  # width of one of them
     longest_name: int = 20  # letters
-    edge: float = 4.0
-    axis: float = 24.0  # below the lowest panel, for its axis and what that counts
-    line: float = 11.2  # a line above panels
-    above: float = 11.0  # between lines and panels, for words at bounds
-    legend_line: float = 10.5
-    # Widths of a patch and of the gaps behind it and its label, in multiples of the letters' size.
-    handle: float = 1.4
-    handle_gap: float = 0.5
-    column_gap: float = 1.4
+    most_bars: int = 30  # of heuristics, the best ones; more would fill a page
+    line: float = 11.0  # a line of text above or below all panels
+    axis: float = 26.0  # below the lowest panel, for its axis and what that counts
+    patch: float = 24.0  # of an entry of a legend, with its gaps
 
 
 SHEET = SheetLayout()
@@ -52,7 +42,7 @@ PAPER = {
     **STYLE,
     "savefig.dpi": 200,
     "font.size": SHEET.name,
-    "axes.titlesize": SHEET.title,
+    "axes.titlesize": 8.0,
     "axes.grid": False,
     "axes.linewidth": 0.6,
     "axes.titlepad": 4.0,
@@ -61,6 +51,7 @@ PAPER = {
     "ytick.major.width": 0.6,
     "ytick.major.size": 2.5,
     "hatch.linewidth": 0.5,
+    "legend.handlelength": 1.4,
     "text.parse_math": False,
 }
 
@@ -68,15 +59,6 @@ PAPER = {
 def named(text: str) -> str:
     """Return a name as it may stand in a figure: no control characters, not too long."""
     return shorten(printable(text), SHEET.longest_name)
-
-
-def width_of(text: str) -> float:
-    """Return about how wide a name is, in points."""
-    return text_width(text, SHEET.name)
-
-
-def _cut(text: str, room: float, size: float = SHEET.name) -> str:
-    return shorten(text, max(int(room / (text_width("0", size) * SHEET.prose)), 1))
 
 
 def png_of(figure: Figure) -> bytes:
@@ -87,138 +69,70 @@ def png_of(figure: Figure) -> bytes:
     return stream.getvalue()
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A figure and the margins beside all its panels, in points."""
-
-    figure: Figure
-    left: float
-    right: float
-
-    @classmethod
-    def of(cls, inches: float, height: float, left: float, right: float) -> Sheet:
-        """Return an empty sheet.
-
-        Parameters
-        ----------
-        inches : float
-            Its width.
-        height, left, right : float
-            Its height and margins beside all panels, in points.
-
-        Returns
-        -------
-        Sheet
-        """
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-        from ppsolve.solver.views.plot.paper import PaperFigure
-
-        figure = PaperFigure(figsize=(inches, height / SHEET.inch))
-        FigureCanvasAgg(figure)
-        return cls(figure, left, right)
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Width and height in points."""
-        width, height = self.figure.get_size_inches()
-        return float(width) * SHEET.inch, float(height) * SHEET.inch
-
-    @property
-    def room(self) -> float:
-        """Width of every panel in points."""
-        return self.size[0] - self.left - self.right
-
-    def panel(self, top: float, height: float) -> Axes:
-        """Return a new panel.
-
-        Parameters
-        ----------
-        top, height : float
-            Its upper edge, from that of the sheet, and its height, in points.
-
-        Returns
-        -------
-        Axes
-        """
-        width, whole = self.size
-        bottom = 1 - (top + height) / whole
-        return self.figure.add_axes((self.left / width, bottom, self.room / width, height / whole))
-
-    def title(self, title: str, *captions: str) -> None:
-        """Write the lines above all panels, cut to the width of the sheet.
-
-        Parameters
-        ----------
-        title : str
-            First line; where it is empty nothing is written.
-        *captions : str
-            Second line: the first of them that fits, else the last one.
-        """
-        if not title:
-            return
-        width, height = self.size
-        wide = (width - 2 * SHEET.edge) / SHEET.prose
-        caption = next((c for c in captions if width_of(c) <= wide), captions[-1])
-        longest = max(text_width(title, SHEET.title), width_of(caption)) * SHEET.prose
-        left = self.left if self.left + longest <= width - SHEET.edge else SHEET.edge
-        room = width - SHEET.edge - left
-        x, y = left / width, 1 - SHEET.edge / height
-        look: dict[str, Any] = {"ha": "left", "va": "top"}
-        bold = _cut(printable(title), room, SHEET.title)
-        self.figure.text(x, y, bold, fontsize=SHEET.title, fontweight="bold", **look)
-        if caption:
-            shown = _cut(printable(caption), room)
-            self.figure.text(x, y - SHEET.line / height, shown, color=FAINT, **look)
-
-    def legend(self, entries: Sequence[Artist], top: float) -> None:
-        """Write a legend, as many entries in a line as fit.
-
-        Parameters
-        ----------
-        entries : sequence of Artist
-            Patches and lines with labels.
-        top : float
-            Its upper edge, in points from that of the sheet.
-        """
-        width, whole = self.size
-        for place, line in enumerate(legend_lines(entries, self.room)):
-            self.figure.legend(
-                handles=line,
-                loc="upper left",
-                bbox_to_anchor=(self.left / width, 1 - (top + place * SHEET.legend_line) / whole),
-                ncols=len(line),
-                columnspacing=SHEET.column_gap,
-                handlelength=SHEET.handle,
-                handletextpad=SHEET.handle_gap,
-                borderpad=0,
-                borderaxespad=0,
-            )
-
-
-def legend_lines(entries: Sequence[Artist], room: float) -> list[list[Artist]]:
-    """Return the entries of a legend line by line.
+def sheet_of(
+    inches: float, heights: Sequence[float], legend: Sequence[Artist] = (), lines: int = 0
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels one below the other on one axis, and a legend below them.
 
     Parameters
     ----------
-    entries : sequence of Artist
+    inches : float
+        Its width.
+    heights : sequence of float
+        Of the panels, in points.
+    legend : sequence of Artist
         Patches and lines with labels.
-    room : float
-        Width in points.
+    lines : int
+        Lines of text above panels, in all.
 
     Returns
     -------
-    list of list of Artist
-        No line is empty; only a single entry may be wider than the room.
+    (Figure, list of Axes)
     """
-    gaps = (SHEET.handle + SHEET.handle_gap + SHEET.column_gap) * SHEET.name
-    lines: list[list[Artist]] = []
-    left = 0.0
-    for entry in entries:
-        width = width_of(str(entry.get_label())) * SHEET.prose + gaps
-        if not lines or width > left:
-            lines.append([])
-            left = room
-        lines[-1].append(entry)
-        left -= width
-    return lines
+    from matplotlib.figure import Figure
+
+    labels = [str(entry.get_label()) for entry in legend]
+    widest = max(map(len, labels), default=1) * SHEET.letter + SHEET.patch
+    columns = max(int(inches * SHEET.inch / widest), 1)
+    below = SHEET.axis + SHEET.line * math.ceil(len(labels) / columns)
+    height = sum(heights) + SHEET.line * lines + below
+    figure = Figure((inches, height / SHEET.inch), layout="constrained")
+    figure._repr_png_ = lambda: png_of(figure)  # type: ignore[attr-defined]  # for notebooks
+    panels = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=list(heights))[
+        :, 0
+    ]
+    for upper in panels[:-1]:
+        upper.tick_params(axis="x", bottom=False)
+    if labels:
+        place: dict[str, Any] = {"loc": "outside lower left", "borderpad": 0}
+        figure.legend(handles=list(legend), ncols=columns, **place)
+    return figure, list(panels)
+
+
+def width_in(axes: Axes) -> float:
+    """Lay out the panels of a figure for good, and return the width of one in points."""
+    figure: Any = axes.figure
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return float(axes.get_window_extent().width / figure.dpi * SHEET.inch)
+
+
+def write_title(axes: Axes, title: str, caption: str = "", *, above: int = 0) -> None:
+    """Write a title above a panel, and a caption below it.
+
+    Parameters
+    ----------
+    axes : Axes
+    title, caption : str
+        Where the title is empty nothing is written.
+    above : int
+        Lines that stay free between them and the panel.
+    """
+    if not title:
+        return
+    most = int(axes.figure.get_figwidth() * SHEET.inch / SHEET.letter)  # type: ignore[union-attr]
+    pad = 4 + SHEET.line * above
+    shown = shorten(printable(caption), most)
+    axes.set_title(shorten(printable(title), most), pad=pad + SHEET.line * bool(shown))
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(shown, (0, 1), (0, pad), color=FAINT, in_layout=False, **place)

@@ -12,7 +12,7 @@ from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.studies.bench.item import BenchItem, History, thinned
 from ppsolve.solver.studies.bench.pool import Finished, wall_cap
 from ppsolve.solver.studies.bench.suite import Shard, distinct
-from ppsolve.solver.views.progress import duration
+from ppsolve.solver.views.figures import seconds
 
 
 def item(name: str = "a", forward: int = 10, **options: Any) -> BenchItem:
@@ -104,4 +104,4 @@ def test_wall_caps(limit: float, is_kept: bool, cap: float | None) -> None:
 
 
 def test_durations() -> None:
-    assert [duration(s) for s in (40.4, 720, 12_600)] == ["40 s", "12 min", "3.5 h"]
+    assert [seconds(s) for s in (40.4, 720, 12_600)] == ["40.4 s", "12 min 00 s", "3.5 h"]

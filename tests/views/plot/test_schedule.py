@@ -7,8 +7,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.views.chart import Bar
 from ppsolve.solver.views.colours import BLUE, darker, ink_on, lightened, look_of
 from ppsolve.solver.views.line_chart import figure_bytes
-from ppsolve.solver.views.pieces import PIECES, labels_of, pieces_of, text_width
 from ppsolve.solver.views.plot.pictures import gantt
+from ppsolve.solver.views.plot.schedule import Piece, name_of, pieces_of
 
 pytest.importorskip("matplotlib")
 
@@ -63,20 +63,17 @@ class TestPieces:
         assert forwards == pytest.approx(500, abs=20)
 
 
-class TestNames:
-    def test_all_ops_have_letters_or_none(self):
-        found = [
-            *pieces_of(bars((0, 9), (9, 18)), (0, 20), 20),
-            *pieces_of(bars((18, 20), kind="B"), (0, 20), 20),
-        ]
-        assert labels_of(found, 10, 6) == ["F0", "F1", "B0"]
-        assert labels_of(found, 3, 6) == ["0", "1", "0"]
-
-    def test_what_does_not_fit_is_not_written(self):
-        found = pieces_of(bars((0, 10)), (0, 10), 10)
-        room = text_width("0", 6) + PIECES.padding
-        assert labels_of(found, room / 10, 6) == ["0"]
-        assert labels_of(found, 0.99 * room / 10, 6) == [""]
+@pytest.mark.parametrize(
+    ("bar", "names"),
+    [
+        (Bar(0, 1, "F", "F", "F12"), {20: "F12", 11: "12", 6: ""}),
+        (Bar(0, 1, "kernel", "W", "weight_grad12", short="W12"), {80: "weight_grad12", 20: "W12"}),
+        (Bar(0, 1, "wait", "w", "hold", short=""), {15: "w", 30: "hold", 3: ""}),
+    ],
+)
+def test_the_longest_name_that_fits_is_written(bar, names):
+    for points, name in names.items():
+        assert name_of(Piece(0, 1, bar), points, 7) == name
 
 
 class TestGantt:
@@ -93,13 +90,20 @@ class TestGantt:
         assert "bound" in texts(gantt(result))
 
     def test_title_and_caption(self, result):
-        written = [text.get_text() for text in gantt(result).texts]
-        assert written == [
-            f"two, {result.best_by}",
-            f"makespan 12 us by {result.best_by}, proved optimal by {result.bound_by}",
-        ]
-        assert gantt(result, title="").texts == []
-        assert gantt(result, title="mine").texts[0].get_text() == "mine"
+        rows = gantt(result).axes[0]
+        assert rows.get_title(loc="left") == f"two, {result.best_by}"
+        assert "makespan 12 us, proved optimal" in texts(gantt(result))
+        bare = gantt(result, title="")
+        assert bare.axes[0].get_title(loc="left") == ""
+        assert "makespan 12 us, proved optimal" not in texts(bare)
+        assert gantt(result, title="mine").axes[0].get_title(loc="left") == "mine"
+
+    def test_nothing_lies_outside_of_the_figure(self, result):
+        for inches in (3.4, 7.0):
+            figure = gantt(result, inches=inches)
+            box = figure.get_tightbbox()
+            assert box.x0 >= 0 and box.y0 >= 0
+            assert box.x1 <= inches and box.y1 <= figure.get_size_inches()[1]
 
     def test_width_is_what_is_asked_for(self, result):
         assert gantt(result, inches=3.4).get_size_inches()[0] == pytest.approx(3.4)

@@ -1,30 +1,37 @@
-"""Schedules of kernels and collectives on the terminal: streams, waits, curves."""
+"""How programs of kernels and collectives are drawn: streams, waits, what is in flight."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import cast
+from typing import Any, cast
 
-from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
+from rich.console import RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.models.kinds.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
-from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
+from ppsolve.models.kinds.overlap.result import (
+    ExposedCollective,
+    OverlapEntry,
+    OverlapResult,
+    ProgramFigures,
+)
+from ppsolve.solver.kinds.overlap.passes import RAISE_FAILURE
 from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.kinds.overlap.report import ProgramReport
-from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Row, lanes_of
+from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Row
 from ppsolve.solver.views.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
+from ppsolve.solver.views.drawing import Drawing, Facts, described, reached
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, busy_table
-
-NODE_KINDS = frozenset(NodeKind)
-OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
+from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
 
 # Parts of the names of collectives, the more telling ones first.
 _TYPES = {
@@ -36,12 +43,6 @@ _TYPES = {
 }
 
 
-def is_overlap_document(document: ScheduleDocument) -> bool:
-    """Return True if a schedule is one of kernels, collectives and waits."""
-    kinds = {op.kind for op in document.ops}
-    return bool(kinds & NODE_KINDS) and kinds <= OVERLAP_KINDS
-
-
 def collective_kind(text: str) -> str:
     """Return the type of a collective: ``all_gather_into_tensor`` is an ``all-gather``."""
     letters = re.sub("[^a-z]", "", text.lower())
@@ -49,14 +50,13 @@ def collective_kind(text: str) -> str:
     return next(found, COLLECTIVE_KIND)
 
 
-def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = None) -> list[Row]:
+def stream_rows(document: ScheduleDocument, instance: OverlapInstance) -> list[Row]:
     """Return the row of the compute stream, then one per comm stream; added ops are left out.
 
     Parameters
     ----------
     document : ScheduleDocument
-    instance : OverlapInstance, optional
-        Without it streams are not known: collectives that run at once get several rows.
+    instance : OverlapInstance
 
     Returns
     -------
@@ -67,12 +67,16 @@ def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = N
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
     moments = [op.end for op in ops if op.kind == NodeKind.WAIT]
     rows = [Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])]
-    collectives = [op for op in ops if op.kind == NodeKind.COMM]
-    streams = _lanes(collectives) if instance is None else _streams(collectives, instance)
-    types = {} if instance is None else {node.name: node.collective for node in instance.nodes}
-    for name, own in streams.items():
-        bars = _shaded(_collective(op, types.get(op.id)) for op in own)
-        rows.append(Row(f"comm {name}" if len(streams) > 1 else "comm", True, list(bars)))
+    own: dict[str, list[Bar]] = {group: [] for group in instance.groups}
+    for op in ops:
+        if op.kind == NodeKind.COMM:
+            node = instance.nodes[instance.index_of[op.id]]
+            kind = collective_kind(node.collective or op.id)
+            bar = replace(_bar(op, kind), letter=letter_of(kind))
+            own[instance.group_of(instance.index_of[op.id])].append(bar)
+    for group, bars in own.items():
+        name = f"comm {group}" if len(own) > 1 else "comm"
+        rows.append(Row(name, True, list(_shaded(bars))))
     return rows
 
 
@@ -100,25 +104,6 @@ def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
         if moment > clock:
             yield Bar(clock, moment, WAIT_KIND, "w", "w")
             clock = moment
-
-
-def _streams(
-    collectives: list[ScheduledOp], instance: OverlapInstance
-) -> dict[str, list[ScheduledOp]]:
-    rows: dict[str, list[ScheduledOp]] = {group: [] for group in instance.groups}
-    for op in collectives:
-        rows[instance.group_of(instance.index_of[op.id])].append(op)
-    return rows
-
-
-def _lanes(collectives: list[ScheduledOp]) -> dict[str, list[ScheduledOp]]:
-    lanes = lanes_of((op.start, op.end, op) for op in collectives)
-    return {str(number): own for number, own in enumerate(lanes)}
-
-
-def _collective(op: ScheduledOp, given: str | None) -> Bar:
-    kind = collective_kind(given or op.id)
-    return replace(_bar(op, kind), letter=letter_of(kind))
 
 
 def _bar(op: ScheduledOp, kind: str) -> Bar:
@@ -182,30 +167,11 @@ def _totals(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     comm = _total(instance, instance.of_kind(NodeKind.COMM))
     yield "compute", f"{figure(float(compute))} {unit}"
     yield "communication", f"{figure(float(comm))} {unit}"
-    if len(instance.groups) > 1:
-        for group in instance.groups:
-            own = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
-            yield f"  group {group}", f"{figure(float(_total(instance, own)))} {unit}"
     yield "comm / compute", f"{comm / compute:.2f}" if compute else ABSENT
-    path = _critical_path(instance)
-    longest = f"{figure(float(path))} {unit}"
-    share = f"  ({percent(float(path / (compute + comm)))} of all work)" if compute + comm else ""
-    yield "critical path", longest + share
 
 
 def _total(instance: OverlapInstance, nodes: list[int]) -> Decimal:
     return sum((Decimal(instance.nodes[index].duration) for index in nodes), Decimal(0))
-
-
-def _critical_path(instance: OverlapInstance) -> Decimal:
-    frozen = instance.collective_order == "frozen"
-    end: list[Decimal] = []
-    for index, node in enumerate(instance.nodes):
-        before = [end[dep] for dep in instance.deps[index]]
-        if frozen and index in instance.previous_in_group:
-            before.append(end[instance.previous_in_group[index]])
-        end.append(max(before, default=Decimal(0)) + Decimal(node.duration))
-    return max(end, default=Decimal(0))
 
 
 def program_facts(
@@ -304,29 +270,32 @@ def share_of(wait: float | None, makespan: float | None) -> float | None:
     return wait / makespan if wait is not None and makespan else None
 
 
-Points = Sequence[tuple[float, float]] | None  # an amount from each time on, if it is known
-
-
 def report_of_program(shown: ScheduleView) -> ScheduleReport:
     """Return the report on a program: its streams, what is in flight and what is held.
 
-    Without the instance its file says what is in flight and held. With it, but without a source
-    whose program order runs as the schedule, what is in flight is not known.
-
-    Raises
-    ------
-    InputError
-        A curve holds numbers that cannot be drawn.
+    Without a source whose program order runs as the schedule, what is in flight is not known.
     """
-    instance, source = cast("OverlapInstance | None", shown.instance), shown.source
+    instance, schedule = cast("OverlapInstance", shown.instance), cast("Schedule", shown.schedule)
     rows = stream_rows(shown.document, instance)
-    waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
-    if instance is not None and shown.schedule is not None:
-        found, *points = _replayed(instance, shown.schedule, source, waited)
+    order = getattr(shown.source, "order", None)
+    program = program_of(instance, schedule, order)
+    if program is not None:
+        found = ProgramFigures.model_validate(program.figures())
+        amounts = program.curves()
+        points = {
+            "in flight": amounts["in_flight_curve"],
+            "live bytes": amounts["live_bytes_curve"],
+        }
     else:
-        found, *points = _written(source, waited)
-    curves, window = list(_curves(*points)), shown.frame.window
-    least = source.least_peak_bytes if isinstance(source, OverlapResult) else None
+        waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
+        count, time = len(instance.nodes), schedule.problem.scale.time
+        live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
+        found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
+        held_bytes = zip(map(time, live.times), map(float, live.amounts), strict=True)
+        points = {"live bytes": list(held_bytes)}
+    curves = [AmountCurve(name, own) for name, own in points.items()]
+    curves = [curve for curve in curves if curve.most]
+    window, least = shown.frame.window, getattr(shown.source, "least_peak_bytes", None)
     makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
     return ScheduleReport(
         shown.title,
@@ -334,40 +303,6 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
         [makespan, *program_facts(found, shown.end, shown.unit, instance, least)],
         busy_table(rows, shown.end, head="stream"),
     )
-
-
-def _replayed(
-    instance: OverlapInstance, schedule: Schedule, source: object, waited: float
-) -> tuple[ProgramFigures, Points, Points]:
-    order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
-    program = program_of(instance, schedule, order)
-    if program is not None:
-        curves = program.curves()
-        found = ProgramFigures.model_validate(program.figures())
-        return found, curves["in_flight_curve"], curves["live_bytes_curve"]
-    count, time = len(instance.nodes), schedule.problem.scale.time
-    live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
-    points = zip(map(time, live.times), map(float, live.amounts), strict=True)
-    found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
-    return found, None, list(points)
-
-
-def _written(source: object, waited: float) -> tuple[ProgramFigures, Points, Points]:
-    if isinstance(source, OverlapResult):
-        return source, source.in_flight_curve, source.live_bytes_curve
-    if isinstance(source, OverlapEntry):
-        return source, None, None
-    return ProgramFigures(exposed_wait=waited), None, None
-
-
-def _curves(in_flight: Points, live: Points) -> Iterator[AmountCurve]:
-    for name, points in {"in flight": in_flight or (), "live bytes": live or ()}.items():
-        for number, point in enumerate(points):
-            if not all(map(math.isfinite, point)):
-                field = f"{name.replace(' ', '_')}_curve[{number}]"
-                raise InputError("expected finite numbers", field=field)
-        if (curve := AmountCurve(name, points)).most:
-            yield curve
 
 
 def program_of(
@@ -398,3 +333,113 @@ def program_of(
     running = instance.of_kind(NodeKind.COMPUTE) + instance.of_kind(NodeKind.COMM)
     same = (report.schedule.start[running] == schedule.start[running]).all()
     return report if same else None
+
+
+class OverlapDrawing(Drawing):
+    """Programs have streams, waits, and curves of what is in flight and held."""
+
+    def summary(self, result: Result) -> str:
+        """Return the exposed communication."""
+        if not isinstance(result, OverlapResult) or result.exposed_wait is None:
+            return ""
+        return f", exposed {exposed_text(result, result.makespan, result.time_unit)}"
+
+    def facts(self, result: Result, instance: Instance | None) -> Facts:
+        """Yield the figures of a result."""
+        found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)
+        yield from reached(found)
+        least = found.least_peak_bytes
+        yield from program_facts(found, found.makespan, found.time_unit, program, least)
+
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind of each op: kernels, and collectives by their type."""
+        found = super().kinds_of_ops(instance, problem)
+        for op, node in enumerate(cast("OverlapInstance", instance).nodes):
+            if node.kind == NodeKind.COMPUTE:
+                found[op] = KERNEL_KIND
+            elif node.kind == NodeKind.COMM:
+                found[op] = collective_kind(node.collective or node.name)
+        return found
+
+    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
+        """Return the curves of collectives in flight and bytes held, counted along the program."""
+        if not isinstance(found, OverlapResult):
+            return []
+        tick = schedule.problem.scale.tick
+        curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
+        return [
+            AmountCurve(name, [(float(time) / float(tick), amount) for time, amount in curve])
+            for name, curve in curves.items()
+            if curve
+        ]
+
+    def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
+        """Return columns of exposed communication and of the compiler's estimates."""
+        found: tuple[Field[Any], ...] = (
+            Field("exposed", lambda entry: entry.exposed_wait, 0, figure),
+            Field("own\nestimate", lambda entry: entry.estimate, 2, figure),
+            Field("older\nestimate", lambda entry: entry.estimate_seed, 3, figure),
+        )
+        return found if verbose else found[:2]
+
+    def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the collectives that are not hidden."""
+        exposed = cast("OverlapResult", result).exposed
+        if not exposed:
+            return
+        shown = exposed if verbose else exposed[:5]
+        causes = [_because(one, verbose=verbose) for one in shown]
+        found = FittingTable(
+            TableColumn("exposed collective", [one.name for one in shown], is_text=True),
+            TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
+            TableColumn("because of", causes, is_text=True, wraps=True),
+        )
+        hidden = len(exposed) - len(shown)
+        more = f"and {hidden} more (--verbose lists them); " if hidden else ""
+        note = f"{more}in a chain each node starts when the one before it ends"
+        yield from (Text(), indented(found), indented(Text(note, "dim")))
+
+    def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
+        """Return why a pass fails, in plain words."""
+        own = f" ({RAISE_FAILURE.partition(': ')[2]})" if verbose else ""
+        plain = f"raise_comms: several collectives left to come first{own}"
+        return super().reason(entry, verbose=verbose).replace(RAISE_FAILURE, plain)
+
+    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
+        """Yield the figures of one heuristic on a program."""
+        unit, found = instance.time_unit, cast("OverlapEntry", entry)
+        yield from super().entry_facts(entry, instance)
+        yield from program_facts(found, entry.makespan, unit, cast("OverlapInstance", instance))
+        if found.estimate is not None:
+            older = found.estimate_seed
+            failed = "none: two collectives run at the same time"
+            yield "older estimate", failed if older is None else f"{figure(older)} {unit}"
+
+    def describe(self, instance: Instance, problem: Problem) -> RenderableType:
+        """Return a program in short, with a hint at further commands."""
+        rows = list(program_shape(cast("OverlapInstance", instance)))
+        return described(instance, rows, "a program of kernels and collectives")
+
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the streams of a program, with what is in flight and held."""
+        if shown.schedule is None:
+            return super().view(shown)
+        shown.frame.refuse_iterations()
+        return report_of_program(shown)
+
+    def warning(self, shown: ScheduleView) -> str | None:
+        """Return a warning if the order of a result does not run as its schedule."""
+        source, program = shown.source, cast("OverlapInstance", shown.instance)
+        order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
+        assert shown.schedule is not None
+        if order is None or program_of(program, shown.schedule, order) is not None:
+            return None
+        return "its order does not run as its schedule; the schedule is drawn"
+
+
+def _because(collective: ExposedCollective, *, verbose: bool) -> str:
+    chain = collective.because
+    if not chain:
+        return ABSENT
+    cut = 0 if verbose else max(len(chain) - 4, 0)
+    return " > ".join([*(["..."] if cut else []), *chain[cut:]])

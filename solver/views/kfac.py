@@ -1,0 +1,364 @@
+"""How K-FAC work is drawn: cycles like pipelines, refreshes by device and iteration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+    ScheduledOp,
+    Status,
+)
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
+from ppsolve.models.kinds.kfac.pattern import DevicePattern, RefreshPattern
+from ppsolve.models.kinds.kfac.result import (
+    RefreshEntry,
+    RefreshFigures,
+    RefreshResult,
+    TieBreakEntry,
+    broken_rules,
+)
+from ppsolve.solver.kinds.kfac.kind import is_refresh
+from ppsolve.solver.kinds.kfac.pattern import pattern_of
+from ppsolve.solver.views.chart import SYNC_KINDS, Chart, chart_rows, kinds_of
+from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, sizes
+from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
+from ppsolve.solver.views.pipeline import pipeline_shape
+from ppsolve.solver.views.schedule_view import (
+    HIDDEN,
+    ScheduleReport,
+    ScheduleView,
+    ViewOptions,
+    Window,
+    busy_table,
+)
+from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
+from ppsolve.solver.views.wording import ITERATIONS, with_unit
+
+
+def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
+    """Return the report on a refresh, its iterations side by side.
+
+    Parameters
+    ----------
+    shown : ScheduleView
+        With its instance.
+    period : float
+        Length of an iteration, in the unit of the schedule.
+
+    Returns
+    -------
+    ScheduleReport
+
+    Raises
+    ------
+    InputError
+        Iterations are asked for that are not there.
+    """
+    source, links, unit = shown.source, shown.frame.links, shown.unit
+    counts = _iterations(shown.document)
+    most = max(counts.values(), default=1)
+    rows = chart_rows(shown.document, shown.problem, links=True)
+    devices = [row for row in rows if row.is_device]
+    for row in devices:
+        row.end = counts.get(int(row.name.split()[-1]), 1) * period
+    hidden = set(kinds_of(rows)) - set(kinds_of(devices))
+    chart = Chart(
+        rows if links else devices,
+        max(most * period, shown.end),
+        shown.unit,
+        _window(shown.frame, most, period),
+        iterations=[number * period for number in range(most)],
+        small_letters="the second pipe",
+    )
+    known = source if isinstance(source, RefreshResult | RefreshEntry) else RefreshFigures()
+    return ScheduleReport(
+        shown.title,
+        chart,
+        list(_facts(shown, most, period)),
+        device_table(known, unit) if known.iterations_of else busy_table(devices, chart.end),
+        [HIDDEN] if not links and set(SYNC_KINDS) & hidden else [],
+    )
+
+
+def _iterations(document: ScheduleDocument) -> dict[int, int]:
+    """Return the number of iterations of the pipeline on each device."""
+    counts: dict[int, int] = {}
+    for op in document.ops:
+        number = iteration_of(op)
+        if op.device is not None and number is not None:
+            counts[op.device] = max(counts.get(op.device, 1), number + 1)
+    return counts
+
+
+def iteration_of(op: ScheduledOp) -> int | None:
+    """Return the iteration of an op of the pipeline; None for K-FAC work."""
+    _, at, number = op.id.rpartition("@")
+    return int(number) if at and number.isdecimal() else None
+
+
+def _window(frame: ViewOptions, most: int, period: float) -> Window:
+    if frame.iterations is None:
+        return frame.window
+    first, last = frame.iterations
+    if last >= most:
+        raise InputError(
+            f"expected iterations from 0 to {most - 1}, got {last}", field="--iteration"
+        )
+    return first * period, (last + 1) * period
+
+
+def _facts(shown: ScheduleView, most: int, period: float) -> Iterator[tuple[str, str]]:
+    yield ITERATIONS, figure(most)
+    yield "iteration", f"{figure(period)} {shown.unit}"
+    work = [op.end for op in shown.document.ops if iteration_of(op) is None]
+    if work:
+        last = with_unit(figure(math.floor(100 * max(work) / period) / 100), ITERATIONS)
+        yield "K-FAC work", f"done at {figure(max(work))} {shown.unit}, after {last}"
+
+
+def device_table(known: RefreshFigures, unit: str) -> RenderableType:
+    """Return the table of devices of a result or a heuristic; unknown figures have no column.
+
+    Parameters
+    ----------
+    known : RefreshFigures
+    unit : str
+        Unit of times.
+
+    Returns
+    -------
+    RenderableType
+    """
+    proved = known if isinstance(known, RefreshResult) else None
+    bounds = proved and proved.bound_of
+    devices = range(len(known.iterations_of or bounds or ()))
+    proofs = (proved and proved.bounds_by) or [""] * len(devices)
+    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
+    found = FittingTable(
+        TableColumn("device", each(devices, str)),
+        TableColumn(ITERATIONS, each(known.iterations_of, figure)),
+        TableColumn(
+            "bound by",
+            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
+            is_text=True,
+        ),
+        TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
+        TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
+        TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
+        TableColumn("oldest\ninverse", ages, expendable=2),
+        TableColumn(
+            "breaks",
+            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
+            is_text=True,
+            wraps=True,
+        ),
+    )
+    return indented(found)
+
+
+def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
+    what = "a kfac instance, refresh around a pinned pipeline"
+    return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
+
+
+def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
+    time, unit = pattern.scale.time, pattern.scale.unit
+    measured = instance.timelines is not None
+    yield "pipeline", "measured timelines" if measured else f"described, run as {instance.pattern}"
+    yield "devices", str(len(pattern.devices))
+    yield "micro-batches", _range(_microbatches(device) for device in pattern.devices)
+    yield "iteration", f"{figure(time(pattern.period))} {unit}"
+    yield "modules", f"{_range(_modules(device) for device in pattern.devices)} per device"
+    yield "margin", _margin(instance)
+    yield "replicas", _replicas(pattern)
+    most = instance.refresh_interval
+    limit = "without a limit" if most is None else f"at most {most}"
+    yield "objective", f"fewest iterations, {limit}"
+    if instance.tie_break is not TieBreak.NONE:
+        yield "then", f"least {instance.tie_break.value}"
+    if pattern.saved:
+        yield "saved tensors", f"capacity {_range(float(s.capacity) for s in pattern.saved)}"
+
+
+def _margin(instance: KfacInstance) -> str:
+    return f"{100 * float(instance.margin_ratio):.4g} % of an op's length stays free after it"
+
+
+def _microbatches(device: DevicePattern) -> int:
+    return sum(op.kind == "forward" for op in device.ops)
+
+
+def _modules(device: DevicePattern) -> int:
+    return len({work.label.module for work in device.work})
+
+
+def _range(values: Iterable[float]) -> str:
+    found = list(values)
+    low, high = min(found), max(found)
+    return figure(low) if low == high else f"{figure(low)} to {figure(high)}"
+
+
+def _replicas(pattern: RefreshPattern) -> str:
+    groups = {work.participants for device in pattern.devices for work in device.work}
+    shared = sorted(group for group in groups if len(group) > 1)
+    if not shared:
+        return "none, every device syncs alone"
+    named = (" and ".join(map(str, group)) for group in shared)
+    return f"syncs meet on devices {'; '.join(named)}"
+
+
+def _devices(pattern: RefreshPattern) -> RenderableType:
+    time, unit, period = pattern.scale.time, pattern.scale.unit, pattern.period
+    fields: tuple[Field[DevicePattern], ...] = (
+        Field("device", lambda one: one.device, 0, str),
+        Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
+        Field(f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure),
+        Field(f"K-FAC work\n({unit})", lambda one: time(_work(one, pattern)), 0, figure),
+        Field("work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format),
+        Field("modules", _modules, 2, str),
+        Field("forwards", _microbatches, 3, str),
+    )
+    return indented(table_of(pattern.devices, *fields))
+
+
+def _pipeline(device: DevicePattern) -> int:
+    return sum(op.end - op.start for op in device.ops)
+
+
+def _share(device: DevicePattern, pattern: RefreshPattern) -> float | None:
+    bubbles = pattern.period - _pipeline(device)
+    return _work(device, pattern) / bubbles if bubbles > 0 else None
+
+
+def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
+    return sum(
+        work.parts * work.length
+        for work in device.work
+        if pattern.syncs_in_holes or work.label.kind != "sync"
+    )
+
+
+def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
+    free = instance.pattern == FREE_PIPELINE
+    yield "pattern", "free" if free else f"pinned as {instance.pattern} runs it"
+    yield "refresh cycle", with_unit(str(instance.cycle_length), ITERATIONS)
+    yield "modules", figure(len(instance.modules or ()))
+    if instance.max_age is not None:
+        age = with_unit(str(instance.max_age), ITERATIONS)
+        yield "inverses", f"used at most {age} after their curvature"
+    named = sorted({module.replicas for module in instance.modules or () if module.replicas})
+    if named:
+        yield "replicas", "; ".join("devices " + " and ".join(map(str, group)) for group in named)
+    if not free:
+        yield "margin", _margin(instance)
+
+
+_TIE_BREAKS = {
+    TieBreak.STALENESS: "total completion time of inversions",
+    TieBreak.USAGE: "total completion time of all K-FAC work",
+    TieBreak.NONE: "nothing",
+}
+
+
+class KfacDrawing(Drawing):
+    """A refresh has its own tables and views; a cycle is drawn as any schedule is."""
+
+    def facts(self, result: Result, instance: Instance | None) -> Facts:
+        """Yield the figures of a result."""
+        if not isinstance(result, RefreshResult):
+            yield from super().facts(result, instance)
+            return
+        yield from reached(result)
+        if result.bubble_ratio is not None:
+            yield "bubble ratio", ratio(result.bubble_ratio)
+        if result.tie_break is not None:
+            yield _tie_break(result.tie_break, result.time_unit)
+
+    def period(self, instance: Instance) -> float | None:
+        """Return the length of an iteration of a refresh, in the instance's unit."""
+        known = cast("KfacInstance", instance)
+        if not is_refresh(known):
+            return None
+        pattern = pattern_of(known)
+        return float(pattern.scale.time(pattern.period))
+
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield the table of devices of a refresh."""
+        bounds = found.bound_of if isinstance(found, RefreshResult) else None
+        if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
+            yield device_table(found, unit)
+
+    def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the rules that heuristics of a refresh break."""
+        if isinstance(result, RefreshResult):
+            for entry in result.heuristics:
+                yield from _claims(entry, result)
+
+    def describe(self, instance: Instance, problem: Problem) -> RenderableType:
+        """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
+        given = cast("KfacInstance", instance)
+        if is_refresh(given):
+            return _describe_refresh(given, pattern_of(given))
+        assert given.pipeline is not None
+        rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
+        return described(given, rows)
+
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the iterations of a refresh, or the chart of a cycle."""
+        period = None if shown.instance is None else self.period(shown.instance)
+        return super().view(shown) if period is None else report_of_refresh(shown, period)
+
+
+def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
+    value, bound = figures(tie.value, tie.bound)
+    proof = "proven least" if value == bound else f"at least {bound} {unit}"
+    return tie.name.value, f"{value} {unit}, {proof} ({_TIE_BREAKS[tie.name]})"
+
+
+def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
+    """Return the devices on which a heuristic claims less than is proved to be possible.
+
+    Parameters
+    ----------
+    entry : RefreshEntry
+    result : RefreshResult
+        Holds what is proved of each device.
+
+    Returns
+    -------
+    list of int
+    """
+    if entry.status is not HeuristicStatus.INFEASIBLE:
+        return []
+    pairs = zip(entry.iterations_of or (), result.bound_of or (), strict=False)
+    return [device for device, (count, bound) in enumerate(pairs) if count < bound]
+
+
+def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableType]:
+    if not entry.breaks:
+        return
+    yield Text()
+    yield Text(f"{entry.name} breaks rules: {broken_rules(entry.breaks)}", "yellow")
+    if result.status is Status.INFEASIBLE:
+        claimed = with_unit(figure(entry.value), ITERATIONS)
+        yield Text(f"  {claimed} claimed, impossible: there is no valid schedule", "bold red")
+    bounds = result.bound_of or []
+    devices = impossible_devices(entry, result)
+    if devices:
+        least = ", ".join(f"device {device} (at least {bounds[device]})" for device in devices)
+        yield Text(
+            f"  and claims fewer iterations than any valid schedule has: {least}", "bold red"
+        )

@@ -1,1 +1,0 @@
-"""How K-FAC work is drawn."""

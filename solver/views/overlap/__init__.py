@@ -1,1 +1,0 @@
-"""How programs of kernels and collectives are drawn."""
