@@ -32,6 +32,7 @@ from ppsolve.models.kinds.pipeline.entries import (
     with_multiples,
     worked_out,
 )
+from ppsolve.models.kinds.pipeline.modes import Offload, Recompute, check_modes
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
@@ -127,7 +128,8 @@ class Memory(StrictModel):
     While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
     excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs
     over lengths. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations per stage
-    of all its devices together.
+    of all its devices together. With `recompute` or `offload` activations need not be kept, see
+    `ppsolve.models.kinds.pipeline.modes`.
     """
 
     capacity: PerDevice = Field(json_schema_extra=with_multiples)
@@ -137,6 +139,13 @@ class Memory(StrictModel):
         default=1, validate_default=True
     )
     static: PerStage = Field(default=0, validate_default=True)
+    recompute: Recompute | None = None
+    offload: Offload | None = None
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether activations need not be kept."""
+        return self.recompute is not None or self.offload is not None
 
 
 class TensorParallel(StrictModel):
@@ -246,6 +255,9 @@ class PipelineInstance(Instance):
         self._check_bandwidth()
         if self.replicas is not None:
             self._check_replicas(self.replicas)
+        numbers = self.in_numbers()
+        if numbers.memory is not None and numbers.memory.has_modes:
+            check_modes(numbers, numbers.memory)
         return self
 
     def _check_replicas(self, replicas: Replicas) -> None:

@@ -6,9 +6,8 @@ k all-reduces on the comm stream, one after each piece, named ``ARF0.1/0``, ...
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import chain
@@ -16,11 +15,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, OpLabels, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
+from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
 from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
 
 ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
@@ -77,6 +79,7 @@ def lower_pipeline(
     exact: bool = False,
     extra_times: Iterable[Fraction] = (),
     scale: TimeScale | None = None,
+    choice: IntArray | None = None,
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
@@ -95,6 +98,9 @@ def lower_pipeline(
         Further times, in the unit of the instance, that must become whole ticks too.
     scale : TimeScale, optional
         Tick up to whose multiples times are rounded, instead of that of all times.
+    choice : int64[S, m], optional
+        Number of the mode of each stage and micro-batch, or `RELAXED` where it is open; by default
+        what the instance gives.
 
     Returns
     -------
@@ -104,14 +110,24 @@ def lower_pipeline(
     ------
     InputError
         The times have no common tick within the limit and `exact` is true, or there are more
-        than `MAX_LOWERED` ops, or the pipeline has replicas.
+        than `MAX_LOWERED` ops, or the pipeline has replicas, or modes are open and no choice is
+        given.
     """
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
     refuse_huge(instance)
     instance = instance.in_numbers()
     scale = scale or scale_of(instance, exact=exact, extra_times=extra_times)
-    return _PipelineLowering(instance, scale).run()
+    modes = modes_of(instance)
+    if modes is not None and choice is None:
+        choice = modes.given
+        if choice is None:
+            raise InputError(
+                "expected a list with the mode of each stage, where modes cannot be searched",
+                source=instance.name,
+                field=f"memory.{'offload' if modes.recompute is None else 'recompute'}.decide",
+            )
+    return _PipelineLowering(instance, scale, modes, choice).run()
 
 
 def scale_of(
@@ -137,6 +153,9 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
     yield from _collective_times(instance)
+    modes = modes_of(instance)
+    if modes is not None:
+        yield from mode_times(modes)
     over = hops(instance)
     yield from (entry_at(instance.p2p.latency, source, target) for _, source, target in over)
     yield from transfer_times(instance, over)
@@ -155,7 +174,13 @@ def refuse_huge(instance: PipelineInstance) -> None:
 
 
 class _PipelineLowering:
-    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
+    def __init__(
+        self,
+        instance: PipelineInstance,
+        scale: TimeScale,
+        modes: MemoryModes | None,
+        choice: IntArray | None,
+    ) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
         self.boundary_pairs = hops(instance)
@@ -169,6 +194,10 @@ class _PipelineLowering:
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names = self.builder.explicit_names
         self._ticks = cache(lambda value, segments: scale.ticks(Fraction(value) / segments))
+        self.modes: ModeOps | None = None
+        if modes is not None and choice is not None:
+            self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
+            self.builder.mode = choice
 
     def _lag(self, source: int, target: int) -> int:
         return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))
@@ -185,6 +214,8 @@ class _PipelineLowering:
         self.compute = [builder.add_resource(f"device {d}") for d in range(instance.num_devices)]
         self._add_compute_ops()
         self._add_local_precedences()
+        if self.modes is not None:
+            self.modes.add(self.compute, self.grid["F"].last, self.returning.first)
         self._add_all_gathers()
         if instance.p2p.mode == "delay":
             self._add_delays()
@@ -192,7 +223,7 @@ class _PipelineLowering:
             self._add_transfers()
         self._add_stage_tail_ops()
         builder.span_resources = self.compute
-        builder.pools = _pools(self.instance, self.grid, self.devices)
+        builder.pools = self._pools()
         builder.families = self._families()
         return builder.build()
 
@@ -215,6 +246,8 @@ class _PipelineLowering:
     def _add_grid(self, kind: str, entry: Any) -> IntArray:
         num_stages, num_microbatches = self.devices.shape
         rows = [self._ticks_row(entry, stage, num_microbatches) for stage in range(num_stages)]
+        if self.modes is not None and kind in {"I", "B"}:
+            rows = [row + self.modes.extra(stage) for stage, row in enumerate(rows)]
         return self.builder.add_ops(
             kind,
             np.stack(rows),
@@ -384,7 +417,9 @@ class _PipelineLowering:
         rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}
         for microbatch, pipe in enumerate(self.instance.pipe_of_microbatch.tolist()):
-            key = (pipe, *(row[microbatch] for row in rows))
+            key: tuple[Any, ...] = (pipe, *(row[microbatch] for row in rows))
+            if self.modes is not None:
+                key += tuple(self.modes.choice[:, microbatch].tolist())
             groups.setdefault(key, []).append(microbatch)
         return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
 
@@ -394,67 +429,32 @@ class _PipelineLowering:
             shared = np.isin(microbatches, members)
             if shared.any():
                 columns.append(transfer[shared][:, None])
+        for grid in () if self.modes is None else self.modes.grids.values():
+            own = grid[:, members]
+            columns.append(own[own[:, 0] != FREE].T)
         return np.concatenate(columns, axis=1)
 
-
-def _pools(
-    instance: PipelineInstance, grid: Mapping[str, _OpGrid], devices: IntArray
-) -> list[Pool]:
-    # A forward acquires its peak at the start of its first piece, and gives back what it does not
-    # store at the end of its last piece. Backwards give back at the end of their last piece.
-    memory = instance.memory
-    if memory is None:
-        return []
-    stages = range(instance.num_stages)
-    share = Fraction(memory.released_by_backward_weight)
-    shares = {"I": 1 - share, "W": share} if instance.times.is_split else {"B": Fraction(1)}
-    stored = [_exact(row_of(memory.activation, stage)) for stage in stages]
-    acquired = stored
-    released = [(grid[kind].last, [row * part for row in stored]) for kind, part in shares.items()]
-    if memory.forward_peak is not None:
-        acquired = [_exact(row_of(memory.forward_peak, stage)) for stage in stages]
-        excess = [high - low for high, low in zip(acquired, stored, strict=True)]
-        released.insert(0, (grid["F"].last, excess))
-    static = [Fraction(0)] * instance.num_devices
-    # Where both pipes cross, they share the weights of the stage.
-    pipes = instance.stage_devices_of_pipes()
-    for stage, device in {place for places in pipes for place in enumerate(places)}:
-        static[device] += entry_at(memory.static, stage)
-    pools = []
-    for device, used in enumerate(static):
-        numbers: dict[Fraction, int] = {}
-        here = devices == device
-        taken = _events(grid["F"].first, acquired, here, numbers)
-        given = [_events(ops, rows, here, numbers) for ops, rows in released]
-        pools.append(
-            Pool(
-                name=f"device {device}",
-                capacity=entry_at(memory.capacity, device),
-                initial=used,
-                amounts=tuple(numbers),
-                acquire_op=taken[0],
-                acquire_amount=taken[1],
-                release_op=np.concatenate([ops for ops, _ in given]),
-                release_amount=np.concatenate([indices for _, indices in given]),
-            )
-        )
-    return pools
-
-
-def _exact(row: tuple[Decimal, ...]) -> Any:
-    # An array of fractions: one for all micro-batches broadcasts with one for each.
-    return np.array([Fraction(number) for number in row], dtype=object)
-
-
-def _events(
-    ops: IntArray, rows: list[Any], here: IntArray, numbers: dict[Fraction, int]
-) -> tuple[IntArray, IntArray]:
-    # `numbers` numbers distinct amounts as they are met; zeros are left out.
-    found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for stage in np.flatnonzero(here.any(axis=1)).tolist():
-        row = [numbers.setdefault(amount, len(numbers)) if amount else -1 for amount in rows[stage]]
-        index = np.broadcast_to(np.array(row, dtype=np.int64), here.shape[1])
-        used = here[stage] & (index >= 0)
-        found.append(ops[stage, used])
-        indices.append(index[used])
-    return np.concatenate(found), np.concatenate(indices)
+    def _pools(self) -> list[Pool]:
+        # A forward acquires its peak at the start of its first piece, and gives back what it does
+        # not store at the end of its last piece. Backwards give back at the end of their last one.
+        instance, memory, grid = self.instance, self.instance.memory, self.grid
+        if memory is None:
+            return []
+        stages = range(instance.num_stages)
+        share = Fraction(memory.released_by_backward_weight)
+        is_split = instance.times.is_split
+        shares = {"I": 1 - share, "W": share} if is_split else {"B": Fraction(1)}
+        stored = [stored_of(memory, stage) for stage in stages]
+        acquired = stored
+        released = [
+            (grid[kind].last, [row * part for row in stored]) for kind, part in shares.items()
+        ]
+        if memory.forward_peak is not None:
+            acquired = [exact(row_of(memory.forward_peak, stage)) for stage in stages]
+            excess = [high - low for high, low in zip(acquired, stored, strict=True)]
+            released.insert(0, (grid["F"].last, excess))
+        uses = UsesOfMemory([(grid["F"].first, acquired)], released)
+        if self.modes is None:
+            return pools_of(instance, memory, uses, self.devices)
+        self.modes.use_memory(uses, grid["F"].last, self.returning.first)
+        return [*pools_of(instance, memory, uses, self.devices), *self.modes.host_pools()]

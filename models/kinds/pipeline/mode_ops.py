@@ -1,0 +1,193 @@
+"""Ops and memory of a choice of modes: recomputing (R), copies to the host (O) and back (L)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, ProblemBuilder
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.kinds.pipeline.entries import decimals, entry_at
+from ppsolve.models.kinds.pipeline.modes import RELAXED, MemoryModes
+from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, stored_of
+
+RECOMPUTE_KIND, OFFLOAD_KIND, RELOAD_KIND = "R", "O", "L"
+
+MODE_KINDS = (RECOMPUTE_KIND, OFFLOAD_KIND, RELOAD_KIND)
+
+
+def mode_times(modes: MemoryModes) -> Iterator[Fraction]:
+    """Yield all times of modes, in the unit of the instance."""
+    entries = [modes.mode(number).time for number in modes.recomputing]
+    if modes.offload is not None:
+        entries += [modes.offload.out, modes.offload.back]
+    for entry in entries:
+        yield from map(Fraction, decimals(entry))
+
+
+@dataclass
+class ModeOps:
+    """Adds the ops of a choice to a problem.
+
+    Parameters
+    ----------
+    modes : MemoryModes
+        The modes.
+    choice : int64[S, m]
+        Number of the mode of each stage and micro-batch, or `RELAXED`.
+    builder : ProblemBuilder
+        The problem.
+    scale : TimeScale
+        Its tick.
+    devices : int64[S, m]
+        Device of each stage and micro-batch.
+    """
+
+    modes: MemoryModes
+    choice: IntArray
+    builder: ProblemBuilder
+    scale: TimeScale
+    devices: IntArray
+    grids: dict[str, IntArray] = field(default_factory=dict)
+
+    def extra(self, stage: int) -> IntArray:
+        """Return the ticks by which modes lengthen the backwards of a stage, int64[m]."""
+        ticks = np.zeros(self.choice.shape[1], dtype=np.int64)
+        if not self.modes.is_anytime:
+            for number in self.modes.recomputing:
+                time = self.scale.ticks(entry_at(self.modes.mode(number).time, stage))
+                ticks[self.choice[stage] == number] = time
+        return ticks
+
+    def rest(self, stage: int, number: int) -> Any:
+        """Return what leaves the memory of a stage in a mode, an array of one or m fractions."""
+        memory = self.modes.instance.memory
+        assert memory is not None
+        return stored_of(memory, stage) - self.modes.held(stage, number)
+
+    def _all_rest(self, stage: int) -> Any:
+        """Return what leaves the memory of a stage, m fractions; of open modes the most."""
+        found = np.full(self.choice.shape[1], Fraction(0), dtype=object)
+        numbers = range(len(self.modes.names))
+        for number in numbers:
+            chosen = self.choice[stage] == number
+            found[chosen] = np.broadcast_to(self.rest(stage, number), found.shape)[chosen]
+        if (is_open := self.choice[stage] == RELAXED).any():
+            rests = [np.broadcast_to(self.rest(stage, each), found.shape) for each in numbers]
+            found[is_open] = np.maximum.reduce(rests)[is_open]
+        return found
+
+    def add(self, compute: list[int], forward: IntArray, returning: IntArray) -> None:
+        """Add the ops and their precedences.
+
+        Parameters
+        ----------
+        compute : list of int
+            Compute stream of each device.
+        forward, returning : int64[S, m]
+            Last op of each forward, first op of the backward that needs the activation.
+        """
+        streams = np.asarray(compute)
+        if self.modes.is_anytime:
+            self._add_grid(RECOMPUTE_KIND, [mode.time for mode in self._recompute_modes()], streams)
+        if (offload := self.modes.offload) is not None:
+            out, back = self._channels()
+            self._add_grid(OFFLOAD_KIND, [offload.out], out)
+            self._add_grid(RELOAD_KIND, [offload.back], back)
+        for kinds in ((RECOMPUTE_KIND,), (OFFLOAD_KIND, RELOAD_KIND)):
+            grids = [self.grids[kind] for kind in kinds if kind in self.grids]
+            if grids:
+                here = grids[0] != FREE
+                for before, after in pairwise([forward, *grids, returning]):
+                    self.builder.add_precedences(before[here], after[here])
+
+    def _recompute_modes(self) -> list[Any]:
+        return [self.modes.mode(number) for number in self.modes.recomputing]
+
+    def _add_grid(self, kind: str, entries: list[Any], streams: IntArray) -> None:
+        grid = np.full(self.choice.shape, FREE, dtype=np.int64)
+        is_copy = kind != RECOMPUTE_KIND
+        numbers = [len(self.modes.names) - 1] if is_copy else list(self.modes.recomputing)
+        cells, ticks = [], []
+        for stage, row in enumerate(self.choice.tolist()):
+            for number, entry in zip(numbers, entries, strict=True):
+                rest = np.broadcast_to(self.rest(stage, number), len(row))
+                time = self.scale.ticks(entry_at(entry, stage))
+                for microbatch, chosen in enumerate(row):
+                    if chosen == number and rest[microbatch]:
+                        cells.append((stage, microbatch))
+                        ticks.append(time)
+        if not cells:
+            return
+        order = sorted(range(len(cells)), key=cells.__getitem__)
+        stage, microbatch = np.array([cells[place] for place in order], dtype=np.int64).T
+        device = self.devices[stage, microbatch]
+        grid[stage, microbatch] = self.builder.add_ops(
+            kind,
+            np.array([ticks[place] for place in order], dtype=np.int64),
+            streams[device][:, None],
+            OpLabels(stage, device, microbatch),
+        )
+        self.grids[kind] = grid
+
+    def _channels(self) -> tuple[IntArray, IntArray]:
+        """Return the channels out and back of each device."""
+        offload, devices = self.modes.offload, self.modes.instance.num_devices
+        assert offload is not None
+        linked = {device for link in offload.links or () for device in link}
+        alone = [(device,) for device in range(devices) if device not in linked]
+        out, back = np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
+        for link in sorted([*map(tuple, offload.links or ()), *alone]):
+            names = "+".join(map(str, link))
+            first = self.builder.add_resource(
+                f"copy out {names}" if offload.duplex else f"copy {names}"
+            )
+            out[list(link)] = first
+            back[list(link)] = (
+                self.builder.add_resource(f"copy in {names}") if offload.duplex else first
+            )
+        return out, back
+
+    def use_memory(self, uses: UsesOfMemory, forward: IntArray, returning: IntArray) -> None:
+        """Add what modes give back and take again.
+
+        Parameters
+        ----------
+        uses : UsesOfMemory
+            Uses of the memory of devices.
+        forward, returning : int64[S, m]
+            Last op of each forward, first op of the backward that needs the activation.
+        """
+        rests = [self._all_rest(stage) for stage in range(self.choice.shape[0])]
+        dropping = self._with(forward, OFFLOAD_KIND)
+        taking = self._with(self._with(returning, RECOMPUTE_KIND), RELOAD_KIND)
+        # What is dropped is a part of what the forward took: it is told before the backwards.
+        uses.releases.insert(0, (dropping, rests))
+        uses.acquires.append((taking, rests))
+
+    def _with(self, ops: IntArray, kind: str) -> IntArray:
+        grid = self.grids.get(kind)
+        return ops if grid is None else np.where(grid == FREE, ops, grid)
+
+    def host_pools(self) -> Iterator[Pool]:
+        """Yield the host memory of each device, where it has a limit."""
+        offload, out = self.modes.offload, self.grids.get(OFFLOAD_KIND)
+        if offload is None or offload.host_capacity is None or out is None:
+            return
+        back = self.grids[RELOAD_KIND]
+        for device in range(self.modes.instance.num_devices):
+            cells = np.argwhere((out != FREE) & (self.devices == device)).tolist()
+            amounts = [entry_at(offload.amount, stage) for stage, _ in cells]
+            acquires = [int(out[stage, microbatch]) for stage, microbatch in cells]
+            releases = [int(back[stage, microbatch]) for stage, microbatch in cells]
+            yield Pool.of(
+                f"host of device {device}",
+                entry_at(offload.host_capacity, device),
+                list(zip(acquires, amounts, strict=True)),
+                list(zip(releases, amounts, strict=True)),
+            )

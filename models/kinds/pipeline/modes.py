@@ -1,0 +1,448 @@
+"""Memory modes: whether each activation is kept, recomputed or offloaded, and who decides that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import numpy as np
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.entries import (
+    PerDevice,
+    PerStage,
+    check_length,
+    decimals,
+    entry_at,
+    row_of,
+)
+from ppsolve.models.kinds.pipeline.pools import stored_of
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import Memory, PipelineInstance
+
+KEEP, OFFLOAD = "keep", "offload"
+
+RELAXED = -1
+"""Stands for a mode that is open: the time of the cheapest mode and the memory of the smallest."""
+
+FreeDecision = Literal["all", "stage", "window", "microbatch"]
+
+DECISIONS: tuple[str, ...] = get_args(FreeDecision)
+
+
+def _decision(value: Any) -> Any:
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if value in DECISIONS:
+        return value
+    hint = did_you_mean(value, DECISIONS) if isinstance(value, str) else ""
+    raise ValueError(
+        f"expected one of {', '.join(DECISIONS)}, or a list with the mode of each stage, got "
+        f"{describe(value)}{hint}"
+    )
+
+
+Decision = Annotated[
+    FreeDecision | tuple[str, ...],
+    BeforeValidator(_decision),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(DECISIONS), "type": "string"},
+                {"items": {"type": "string"}, "type": "array"},
+            ]
+        }
+    ),
+]
+"""Who shares a mode: all, the micro-batches of a stage, a window of them, none; or the modes."""
+
+
+class RecomputeMode(StrictModel):
+    """A way to recompute a part of the activation of a stage.
+
+    Parameters
+    ----------
+    name : str
+        Its name, other than ``keep`` and ``offload``.
+    time : number or list
+        Time to recompute, per stage.
+    held : number or list
+        What stays in memory from the end of the forward until it is recomputed, per stage.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    time: PerStage
+    held: PerStage = Field(default=0, validate_default=True)
+
+
+class Recompute(StrictModel):
+    """Modes that recompute activations, besides keeping them.
+
+    Parameters
+    ----------
+    modes : list of RecomputeMode
+        At least one.
+    decide : str or list of str
+        ``all``: one mode everywhere. ``stage``: one for each stage. ``window``: micro-batch k of a
+        stage uses the mode iff k mod (warm-up + 1) >= n, with one n for all (Megatron-LM's
+        ``num_microbatches_with_partial_activation_checkpoints``). ``microbatch``: one for each
+        stage and micro-batch. A list has the given mode of each stage.
+    place : str
+        ``before_backward``: the backward takes longer by the time. ``anytime``: an op R between
+        forward and backward, which needs no gradient.
+    """
+
+    modes: Annotated[tuple[RecomputeMode, ...], Field(min_length=1)]
+    decide: Decision = "stage"
+    place: Literal["before_backward", "anytime"] = "before_backward"
+
+
+class Offload(StrictModel):
+    """Copies of activations to the host and back, besides keeping them.
+
+    Parameters
+    ----------
+    amount : number or list
+        What leaves the device, per stage.
+    out, back : number or list
+        Times of the two copies, per stage.
+    links : list of lists of int, optional
+        Devices that share a copy channel; by default each device has its own.
+    duplex : bool
+        A channel copies both ways at once; else it copies one way at a time.
+    host_capacity : number or list, optional
+        Host memory for the activations of each device; without a limit by default.
+    decide : str or list of str
+        As of `Recompute`.
+    """
+
+    amount: PerStage
+    out: PerStage
+    back: PerStage
+    links: tuple[tuple[Whole, ...], ...] | None = None
+    duplex: bool = True
+    host_capacity: PerDevice | None = None
+    decide: Decision = "stage"
+
+
+@dataclass(frozen=True)
+class MemoryModes:
+    """The modes of a pipeline: ``keep`` first, those that recompute, ``offload`` last.
+
+    A choice of modes is an array int64[S, m] of numbers of modes.
+    """
+
+    instance: PipelineInstance
+    recompute: Recompute | None
+    offload: Offload | None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Name of each mode."""
+        recomputing = () if self.recompute is None else self.recompute.modes
+        offloading = () if self.offload is None else (OFFLOAD,)
+        return (KEEP, *(mode.name for mode in recomputing), *offloading)
+
+    @property
+    def decide(self) -> str | tuple[str, ...]:
+        """Who shares a mode."""
+        given = self.recompute or self.offload
+        assert given is not None
+        return given.decide
+
+    @property
+    def is_anytime(self) -> bool:
+        """Whether recomputing is an op of its own."""
+        return self.recompute is not None and self.recompute.place == "anytime"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of stages and micro-batches (S, m)."""
+        return self.instance.num_stages, self.instance.num_microbatches
+
+    @property
+    def recomputing(self) -> range:
+        """Numbers of the modes that recompute."""
+        return range(1, 1 + (0 if self.recompute is None else len(self.recompute.modes)))
+
+    @property
+    def offloading(self) -> int | None:
+        """Number of the mode that offloads, None without one."""
+        return None if self.offload is None else len(self.names) - 1
+
+    def mode(self, number: int) -> RecomputeMode:
+        """Return a mode that recomputes."""
+        assert self.recompute is not None
+        return self.recompute.modes[number - 1]
+
+    @cached_property
+    def windows(self) -> IntArray:
+        """Place of each micro-batch in its window, int64[S, m].
+
+        Megatron-LM counts the forwards of a device, over all of its stages, modulo its warm-up
+        forwards + 1.
+        """
+        stages, microbatches = self.shape
+        devices = self.instance.num_devices
+        chunks = stages // devices
+        place = np.zeros(self.shape, dtype=np.int64)
+        for stage in range(stages):
+            chunk, rank = divmod(stage, devices)
+            k = np.arange(microbatches)
+            warmup, count = devices - rank - 1, k
+            if chunks > 1:
+                warmup = 2 * (devices - rank - 1) + (chunks - 1) * devices
+                group, within = np.divmod(k, devices)
+                size = np.minimum(devices, microbatches - group * devices)
+                count = group * devices * chunks + chunk * size + within
+            place[stage] = count % (min(warmup, microbatches * chunks) + 1)
+        return place
+
+    def in_window(self, mode: int, kept: int) -> IntArray:
+        """Return the choice that keeps the first micro-batches of each window.
+
+        Parameters
+        ----------
+        mode : int
+            Number of the mode of the others.
+        kept : int
+            Micro-batches that are kept.
+
+        Returns
+        -------
+        int64[S, m]
+        """
+        return np.where(self.windows >= kept, mode, 0)
+
+    def of_stages(self, modes: Sequence[int]) -> IntArray:
+        """Return the choice of one mode for each stage, int64[S, m]."""
+        column = np.asarray(modes, dtype=np.int64)[:, None]
+        return np.broadcast_to(column, self.shape)
+
+    @property
+    def given(self) -> IntArray | None:
+        """The choice that the instance gives, None where modes are open."""
+        if isinstance(self.decide, str):
+            return None
+        return self.of_stages([self.names.index(name) for name in self.decide])
+
+    def variants(self) -> Iterator[IntArray]:
+        """Yield every choice where one mode, or one mode and one window, is used everywhere."""
+        if self.decide == "all":
+            for mode in range(len(self.names)):
+                yield np.full(self.shape, mode, dtype=np.int64)
+        elif self.decide == "window":
+            yield np.zeros(self.shape, dtype=np.int64)
+            for kept in range(int(self.windows.max()), -1, -1):
+                yield from (self.in_window(mode, kept) for mode in range(1, len(self.names)))
+
+    def allows(self, choice: IntArray) -> bool:
+        """Whether those who decide may make a choice, int64[S, m]."""
+        if self.given is not None:
+            return np.array_equal(choice, self.given)
+        if self.decide == "stage":
+            return bool((choice == choice[:, :1]).all())
+        if self.decide == "microbatch":
+            return True
+        return any(np.array_equal(choice, variant) for variant in self.variants())
+
+    def as_names(self, choice: IntArray) -> tuple[str | tuple[str, ...], ...]:
+        """Return the modes of a choice by name: per stage one, or one per micro-batch."""
+        rows = [tuple(self.names[number] for number in row) for row in choice.tolist()]
+        return tuple(row[0] if len(set(row)) == 1 else row for row in rows)
+
+    def held(self, stage: int, number: int) -> Any:
+        """Return what a mode leaves in memory after a forward, an array of one or m fractions."""
+        memory = self.instance.memory
+        assert memory is not None
+        stored = stored_of(memory, stage)
+        if number in self.recomputing:
+            return np.full_like(stored, entry_at(self.mode(number).held, stage))
+        if self.offload is not None and number == self.offloading:
+            return stored - entry_at(self.offload.amount, stage)
+        return stored
+
+
+def modes_of(instance: PipelineInstance) -> MemoryModes | None:
+    """Return the modes of a pipeline, None where every activation is kept.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+
+    Returns
+    -------
+    MemoryModes or None
+    """
+    memory = instance.memory
+    if memory is None or (memory.recompute is None and memory.offload is None):
+        return None
+    return MemoryModes(instance.in_numbers(), memory.recompute, memory.offload)
+
+
+def choice_of(modes: MemoryModes, document: Any) -> tuple[IntArray, str | None]:
+    """Return the choice of modes that a document claims.
+
+    Parameters
+    ----------
+    modes : MemoryModes
+    document : object
+        A result or a schedule; ``modes`` has a name for each stage, or a list with one for each
+        micro-batch.
+
+    Returns
+    -------
+    int64[S, m]
+        The choice; everything kept where the claim is none.
+    str or None
+        What is wrong with the claim, in words.
+    """
+    stages, microbatches = modes.shape
+    kept = np.zeros(modes.shape, dtype=np.int64) if modes.given is None else modes.given
+    claim = document.get("modes") if isinstance(document, dict) else None
+    if claim is None:
+        wrong = None if modes.given is not None else f"expected the mode of each of {stages} stages"
+        return kept, wrong
+    if not isinstance(claim, list | tuple) or len(claim) != stages:
+        return kept, f"expected the mode of each of {stages} stages, got {describe(claim)}"
+    choice = np.zeros(modes.shape, dtype=np.int64)
+    for stage, entry in enumerate(claim):
+        row = entry if isinstance(entry, list | tuple) else [entry] * microbatches
+        if len(row) != microbatches:
+            return kept, f"expected {microbatches} modes for stage {stage}, got {len(row)}"
+        unknown = [name for name in row if name not in modes.names]
+        if unknown:
+            listed = ", ".join(modes.names)
+            return kept, f"expected one of {listed} for stage {stage}, got {describe(unknown[0])}"
+        choice[stage] = [modes.names.index(name) for name in row]
+    if not modes.allows(choice):
+        return kept, f"expected modes as decided ({_in_words(modes.decide)}), got others"
+    return choice, None
+
+
+def _in_words(decide: str | tuple[str, ...]) -> str:
+    return decide if isinstance(decide, str) else "given for each stage"
+
+
+def modes_violations(modes: MemoryModes, document: Any) -> list[Violation]:
+    """Return what is wrong with the modes that a document claims: at most one, rule ``modes``."""
+    _, wrong = choice_of(modes, document)
+    return [] if wrong is None else [Violation("modes", wrong, ())]
+
+
+def check_modes(instance: PipelineInstance, memory: Memory) -> None:
+    """Refuse modes that contradict each other or the pipeline.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline, its amounts in numbers.
+    memory : Memory
+        Its memory.
+
+    Raises
+    ------
+    InputError
+        Names the field and what would be right.
+    """
+    modes = MemoryModes(instance, memory.recompute, memory.offload)
+    if instance.replicas is not None:
+        raise InputError("expected no replicas of a pipeline with memory modes", field="replicas")
+    if instance.collectives is not None and instance.collectives.by_kind():
+        raise InputError(
+            "expected no all-reduces inside the ops of a pipeline with memory modes",
+            field="collectives",
+        )
+    if memory.recompute is not None and memory.offload is not None:
+        _check_same_decision(memory.recompute, memory.offload)
+    if memory.recompute is not None:
+        _check_recompute(instance, memory, memory.recompute)
+    if memory.offload is not None:
+        _check_offload(instance, memory, memory.offload)
+    _check_decision(modes, "recompute" if memory.recompute is not None else "offload")
+
+
+def _check_same_decision(recompute: Recompute, offload: Offload) -> None:
+    if recompute.decide != offload.decide:
+        raise InputError(
+            f"expected {_in_words(recompute.decide)} as of recompute, got "
+            f"{_in_words(offload.decide)}",
+            field="memory.offload.decide",
+        )
+
+
+def _check_recompute(instance: PipelineInstance, memory: Memory, recompute: Recompute) -> None:
+    seen: set[str] = set()
+    for number, mode in enumerate(recompute.modes):
+        at = f"memory.recompute.modes[{number}]"
+        if mode.name in {KEEP, OFFLOAD} or mode.name in seen:
+            raise InputError(
+                f'expected a name of its own, other than "{KEEP}" and "{OFFLOAD}", got '
+                f'"{mode.name}"',
+                field=f"{at}.name",
+            )
+        seen.add(mode.name)
+        check_length(f"{at}.time", mode.time, instance.num_stages, "stage")
+        check_length(f"{at}.held", mode.held, instance.num_stages, "stage")
+        _check_within(instance, memory, f"{at}.held", mode.held)
+
+
+def _check_offload(instance: PipelineInstance, memory: Memory, offload: Offload) -> None:
+    for field in ("amount", "out", "back"):
+        entry = getattr(offload, field)
+        check_length(f"memory.offload.{field}", entry, instance.num_stages, "stage")
+    _check_within(instance, memory, "memory.offload.amount", offload.amount)
+    host, devices = offload.host_capacity, instance.num_devices
+    check_length("memory.offload.host_capacity", host, devices, "device")
+    linked: set[int] = set()
+    for number, link in enumerate(offload.links or ()):
+        field = f"memory.offload.links[{number}]"
+        for device in link:
+            if device >= devices:
+                raise InputError(
+                    f"expected devices from 0 to {devices - 1}, got {device}", field=field
+                )
+            if device in linked:
+                raise InputError(
+                    f"expected every device at most once in links, got {device} twice", field=field
+                )
+            linked.add(device)
+
+
+def _check_within(instance: PipelineInstance, memory: Memory, field: str, entry: Any) -> None:
+    for stage in range(instance.num_stages):
+        least = min(decimals(row_of(memory.activation, stage)))
+        if entry_at(entry, stage) > least:
+            raise InputError(
+                f"expected at most the activation ({float(least):g}) of stage {stage}, got "
+                f"{float(entry_at(entry, stage)):g}",
+                field=field,
+            )
+
+
+def _check_decision(modes: MemoryModes, field: str) -> None:
+    where, instance, decide = f"memory.{field}.decide", modes.instance, modes.decide
+    if decide == "window" and instance.placement not in {"linear", "interleaved"}:
+        raise InputError(
+            'expected placement "linear" or "interleaved" where windows decide', field="placement"
+        )
+    if isinstance(decide, str):
+        return
+    if len(decide) != instance.num_stages:
+        raise InputError(
+            f"expected the mode of each of {instance.num_stages} stages, got {len(decide)}",
+            field=where,
+        )
+    for stage, name in enumerate(decide):
+        if name not in modes.names:
+            raise InputError(
+                f'expected one of {", ".join(modes.names)}, got "{name}"',
+                field=f"{where}[{stage}]",
+            )

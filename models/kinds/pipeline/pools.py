@@ -1,0 +1,92 @@
+"""Memory pools of a pipeline: what each device holds, from ops that take to ops that give back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Pool
+from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import Memory, PipelineInstance
+
+
+@dataclass
+class UsesOfMemory:
+    """Pairs of ops int64[S, m] and, for each stage, an array of one or m fractions."""
+
+    acquires: list[tuple[IntArray, list[Any]]]
+    releases: list[tuple[IntArray, list[Any]]]
+
+
+def exact(row: tuple[Decimal, ...]) -> Any:
+    """Return an array of fractions: one for all micro-batches broadcasts with one for each."""
+    return np.array([Fraction(number) for number in row], dtype=object)
+
+
+def stored_of(memory: Memory, stage: int) -> Any:
+    """Return the activation of a stage, an array of one or m fractions."""
+    return exact(row_of(memory.activation, stage))
+
+
+def pools_of(
+    instance: PipelineInstance, memory: Memory, uses: UsesOfMemory, devices: IntArray
+) -> list[Pool]:
+    """Return the memory pool of each device.
+
+    Parameters
+    ----------
+    instance, memory
+        The pipeline and its memory.
+    uses : UsesOfMemory
+        What ops take at their start and give back at their end.
+    devices : int64[S, m]
+        Device of each stage and micro-batch.
+
+    Returns
+    -------
+    list of Pool
+    """
+    static = [Fraction(0)] * instance.num_devices
+    # Where both pipes cross, they share the weights of the stage.
+    pipes = instance.stage_devices_of_pipes()
+    for stage, device in {place for places in pipes for place in enumerate(places)}:
+        static[device] += entry_at(memory.static, stage)
+    pools = []
+    for device, used in enumerate(static):
+        numbers: dict[Fraction, int] = {}
+        here = devices == device
+        taken = [_events(ops, rows, here, numbers) for ops, rows in uses.acquires]
+        given = [_events(ops, rows, here, numbers) for ops, rows in uses.releases]
+        pools.append(
+            Pool(
+                name=f"device {device}",
+                capacity=entry_at(memory.capacity, device),
+                initial=used,
+                amounts=tuple(numbers),
+                acquire_op=np.concatenate([ops for ops, _ in taken]),
+                acquire_amount=np.concatenate([indices for _, indices in taken]),
+                release_op=np.concatenate([ops for ops, _ in given]),
+                release_amount=np.concatenate([indices for _, indices in given]),
+            )
+        )
+    return pools
+
+
+def _events(
+    ops: IntArray, rows: list[Any], here: IntArray, numbers: dict[Fraction, int]
+) -> tuple[IntArray, IntArray]:
+    # `numbers` numbers distinct amounts as they are met; zeros are left out.
+    found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for stage in np.flatnonzero(here.any(axis=1)).tolist():
+        row = [numbers.setdefault(amount, len(numbers)) if amount else -1 for amount in rows[stage]]
+        index = np.broadcast_to(np.array(row, dtype=np.int64), here.shape[1])
+        used = here[stage] & (index >= 0)
+        found.append(ops[stage, used])
+        indices.append(index[used])
+    return np.concatenate(found), np.concatenate(indices)
