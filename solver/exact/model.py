@@ -35,6 +35,24 @@ class CpsatModel:
         self.implied = constraints.implied
 
     @property
+    def cp(self) -> cp_model.CpModel:
+        """The model of CP-SAT."""
+        return self.variables.model
+
+    @property
+    def memory_is_exact(self) -> bool:
+        """Whether its memory rules are exactly the problem's."""
+        return self.constraints.memory_is_exact
+
+    def schedule_of(self, solution: list[int]) -> Schedule:
+        """Return the schedule of a solution."""
+        return Schedule(self.implied.problem, self.variables.starts_in(solution))
+
+    def adopt(self, schedule: Schedule) -> Schedule:
+        """Return a schedule with alike micro-batches in index order."""
+        return index_ordered(self.implied, schedule)
+
+    @property
     def traits(self) -> ModelTraits:
         """Properties that decide the parameters of a search."""
         problem, literals = self.implied.problem, len(self.variables.orders)

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, Protocol
 
 from ortools.sat.python import cp_model
 
@@ -19,7 +19,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board, Incumbent, WrongScheduleError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.model import CpsatModel, OutOfTimeError, index_ordered
-from ppsolve.solver.exact.parameters import configured
+from ppsolve.solver.exact.parameters import ModelTraits, configured
 from ppsolve.solver.exact.params import WAIT
 from ppsolve.solver.exact.question import EXACT, ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -34,7 +34,7 @@ class SharedIncumbent:
 
     def __init__(
         self,
-        model: CpsatModel,
+        model: SearchedModel,
         board: Board | None = None,
         *,
         proposes: bool = True,
@@ -81,7 +81,7 @@ class SharedIncumbent:
             self.searched = value
             if self.value is not None and value >= self.value:
                 return
-            schedule = Schedule(self.model.implied.problem, self.model.variables.starts_in(starts))
+            schedule = self.model.schedule_of(starts)
             self.schedule = schedule
         if self._board is not None and self._proposes:
             # The board notes the error: a callback that raises one would abort the process.
@@ -105,7 +105,7 @@ class SharedIncumbent:
         self._taken = best
         if best.schedule.value > self.model.upper:
             return
-        ordered = index_ordered(self.model.implied, best.schedule)
+        ordered = self.model.adopt(best.schedule)
         with self._lock:
             if self.value is None or ordered.value < self.value:
                 self.schedule = ordered
@@ -153,12 +153,12 @@ class SolverRun:
     """
 
     def __init__(
-        self, model: CpsatModel, found: SharedIncumbent, limits: SearchLimits, spent: float
+        self, model: SearchedModel, found: SharedIncumbent, limits: SearchLimits, spent: float
     ) -> None:
         self.solver = configured(limits, spent, model.traits)
         self.solver.best_bound_callback = lambda value: found.note_bound(math.floor(value))
         self.began = time.monotonic()
-        self._model, self._callback = model.variables.model, Incumbents(found)
+        self._model, self._callback = model.cp, Incumbents(found)
         self._ended = Event()
         self._status: int | None = None
         self._error: BaseException | None = None
@@ -230,6 +230,34 @@ def await_abandoned(code: int = 1, patience: float = WAIT.exit) -> None:
         os._exit(code)
 
 
+class SearchedModel(Protocol):
+    """What a search asks of a model: `CpsatModel`, or another one whose solutions are schedules."""
+
+    lower: int
+    upper: int
+
+    @property
+    def cp(self) -> cp_model.CpModel:
+        """The model of CP-SAT."""
+
+    @property
+    def traits(self) -> ModelTraits:
+        """Properties that decide the parameters of a search."""
+
+    @property
+    def memory_is_exact(self) -> bool:
+        """Whether its memory rules are exactly those of its schedules."""
+
+    def schedule_of(self, solution: list[int]) -> Schedule:
+        """Return the schedule of a solution."""
+
+    def adopt(self, schedule: Schedule) -> Schedule:
+        """Return a schedule of the board as the model numbers micro-batches."""
+
+    def tighten(self, lower: int, best: Schedule) -> None:
+        """Narrow the model to a better schedule, which becomes its hint."""
+
+
 CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID})
 """Statuses after which no start with a better schedule can change anything."""
 
@@ -242,7 +270,7 @@ class CpsatSearch:
 
     def __init__(
         self,
-        model: CpsatModel,
+        model: SearchedModel,
         found: SharedIncumbent,
         limits: SearchLimits,
         clock: Clock,
@@ -317,7 +345,7 @@ class CpsatSearch:
                 self._found.note_response(solver.response_proto)
             self._spend()
         self._found.close()
-        exact = self._model.constraints.memory_is_exact
+        exact = self._model.memory_is_exact
         if status == cp_model.INFEASIBLE:
             return ExactAnswer(None, None, True, reason, exact, self._units)
         reason = self._found.reason(self._limits.gap) or reason
@@ -395,7 +423,7 @@ def solve(
         return ExactAnswer(None, lower, False, StopReason.TIME, True, 0.0)
     if model is None:
         return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
-    is_valid = model.constraints.memory_is_exact or question.rounding == "up"
+    is_valid = model.memory_is_exact or question.rounding == "up"
     is_bound = question.upper is None and question.rounding == "down"
     found = SharedIncumbent(model, board, proposes=is_valid, raises=is_bound)
     return CpsatSearch(model, found, limits, clock).execute()

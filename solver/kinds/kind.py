@@ -261,7 +261,8 @@ class Kind(Generic[AnyInstance]):
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
         except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
             return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error))
-        violations = check_schedule(problem, proposal.schedule)
+        judged_by = self._problem_of_claims(instance, problem, proposal.schedule)
+        violations = check_schedule(judged_by, proposal.schedule)
         reason = str(violations[0]) if violations else proposal.broken
         status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
         return HeuristicOutcome(
@@ -273,6 +274,16 @@ class Kind(Generic[AnyInstance]):
             proposal.order,
             proposal.pattern,
         )
+
+    def claims_of(self, instance: AnyInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return what a document of a schedule says beside starts, None for nothing."""
+        return None
+
+    def _problem_of_claims(
+        self, instance: AnyInstance, problem: Problem, schedule: Schedule
+    ) -> Problem:
+        claims = self.claims_of(instance, schedule)
+        return problem if claims is None else self.lower(instance, document=claims)
 
     def _proposal(
         self,
@@ -365,7 +376,9 @@ class Kind(Generic[AnyInstance]):
             The document holds no readable schedule of this instance.
         """
         if isinstance(given, Schedule):
-            return check_schedule(self.lower(instance, exact=exact), given)
+            claims = self.claims_of(instance, given)
+            problem = self.lower(instance, exact=exact, document=claims)
+            return self.refuted(instance, problem, claims, given) + check_schedule(problem, given)
         data = given
         if isinstance(given, BaseModel):
             # What nobody holds against the schedule: all other schedules of a large result.

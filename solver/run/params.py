@@ -40,12 +40,27 @@ class StepParams:
 
 
 @dataclass(frozen=True)
+class ModesParams:
+    """Modes of activations, which are searched together with orders."""
+
+    quick_cells: int = 24  # stages x micro-batches that one model proves at once
+    quick_share: float = 0.5  # of the time for that, at most
+    joint_cells: int = 1_500  # stages x micro-batches that one model may have
+    choice_share: float = 0.3  # for local search over choices, rated by list schedules
+    order_share: float = 0.4  # for the orders of the best choice
+    variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows
+    question_units: float = 0.5  # deterministic time of the first question about a choice
+    rated: int = 300  # choices that are rated where no clock runs
+
+
+@dataclass(frozen=True)
 class SearchParams:
     """Budgets of all steps, by subject; `docs/budgets.md` lists them."""
 
     steps: StepParams = StepParams()
     heuristics: HeuristicParams = HeuristicParams()
     exact: ExactParams = ExactParams()
+    modes: ModesParams = ModesParams()
 
     def varied(self, values: Mapping[str, float]) -> Self:
         """Return budgets with other values.

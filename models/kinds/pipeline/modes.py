@@ -227,6 +227,11 @@ class MemoryModes:
         return np.broadcast_to(column, self.shape)
 
     @property
+    def relaxed(self) -> IntArray:
+        """The choice that leaves everything open."""
+        return np.full(self.shape, RELAXED, dtype=np.int64)
+
+    @property
     def given(self) -> IntArray | None:
         """The choice that the instance gives, None where modes are open."""
         if isinstance(self.decide, str):

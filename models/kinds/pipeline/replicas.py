@@ -160,6 +160,9 @@ class PipelineResult(Result):
     ----------
     assignment : list of lists of int, optional
         Micro-batches of each replica, where the pipeline has replicas.
+    modes : list of str or of lists of str, optional
+        Mode of each stage, or of each of its micro-batches, where activations need not be kept.
     """
 
     assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)
+    modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)

@@ -17,11 +17,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import assignment_violations, lower_joint, read_assignment
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of, modes_violations
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
 from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.registry import costly_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.kind import Kind
@@ -30,6 +32,8 @@ from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_coll
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
+from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
+from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
@@ -66,6 +70,12 @@ def _comma_separated(names: Sequence[str]) -> str:
     return line.getvalue()
 
 
+def has_open_modes(instance: PipelineInstance) -> bool:
+    """Whether it is open which activations are kept."""
+    modes = modes_of(instance)
+    return modes is not None and modes.given is None
+
+
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
@@ -84,7 +94,12 @@ class PipelineKind(Kind[PipelineInstance]):
         return None if orders is None else list(map(_comma_separated, orders))
 
     def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
-        """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
+        """Return the heuristics of a pipeline; none searches where micro-batches are exchanged.
+
+        Where modes are open they choose modes, under an order of a published schedule.
+        """
+        if has_open_modes(instance):
+            return BASELINES
         known = super().heuristics_of(instance)
         return tuple(one for one in known if not (one.is_search and exchanges(instance)))
 
@@ -92,19 +107,36 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return why a heuristic cannot be run."""
         if heuristic.is_search and exchanges(instance):
             return "needs micro-batches that stay in their replicas"
+        if has_open_modes(instance) and heuristic not in BASELINES:
+            return "needs a list with the mode of each stage"
         return super().obstacle(heuristic, instance)
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document."""
         if instance.replicas is None:
+            modes = modes_of(instance)
+            if modes is not None and has_open_modes(instance):
+                choice, _ = choice_of(modes, document)
+                return lower_pipeline(instance, exact=exact, choice=choice)
             return super().problem_of(instance, exact=exact, document=document)
         return lower_joint(instance, read_assignment(document, instance), exact=exact)
 
     def refuted(
         self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claim of an assignment that is none."""
-        return [] if instance.replicas is None else assignment_violations(data, instance)
+        """Return the claim of an assignment, or of modes, that is none."""
+        if instance.replicas is not None:
+            return assignment_violations(data, instance)
+        modes = modes_of(instance)
+        return [] if modes is None else modes_violations(modes, data)
+
+    def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the modes of a schedule."""
+        modes = modes_of(instance)
+        choice = schedule.problem.mode
+        if modes is None or choice.shape != modes.shape:
+            return None
+        return {"modes": modes.as_names(choice)}
 
     def doubts(self, instance: PipelineInstance) -> Iterator[str]:
         """Yield a line for transfers and latencies that are far from the times of the ops."""
@@ -114,7 +146,12 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return the task of solving a pipeline."""
         if instance.replicas is not None:
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
-        return PipelineTask(self, instance, self.lower(instance, exact=exact))
+        modes = modes_of(instance)
+        if modes is None or modes.given is not None:
+            return PipelineTask(self, instance, self.lower(instance, exact=exact))
+        searches = tuple(each for each in GENERIC if each.is_search)
+        relaxed = lower_pipeline(instance, exact=exact, choice=modes.relaxed)
+        return ModesTask(self, instance, modes, searches, problem=relaxed)
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""
@@ -233,6 +270,6 @@ PIPELINE = PipelineKind(
     PipelineInstance,
     lower_pipeline,
     # The flow of `permutations` has the collectives: none is added to its schedules.
-    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS, STEADY_STATE))),
+    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS, STEADY_STATE)), *BASELINES),
     PipelineResult,
 )

@@ -1,0 +1,1 @@
+"""Pipelines whose activations may be kept, recomputed or offloaded: which, together with orders."""

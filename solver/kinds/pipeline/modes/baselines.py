@@ -1,0 +1,398 @@
+"""Published choices of what to recompute or offload, each under a published order of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.kinds.pipeline.entries import entry_at
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.mode_ops import RECOMPUTE_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.modes import modes_of
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
+from ppsolve.solver.kinds.pipeline.actions import Chains, Order, action_strings, resolved
+from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+
+ORDERED_BY = ("1f1b", "interleaved-1f1b", "zbv")
+"""The schedules under which modes are chosen: the first that applies to the placement."""
+
+AHEAD = 2
+"""Ops of a device before a backward after which its activation begins to come back."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    choice: IntArray
+    schedule: Schedule
+    orders: list[Order]
+    overfull: tuple[int, ...]  # devices whose memory is exceeded
+
+    @property
+    def fits(self) -> bool:
+        return not self.overfull
+
+
+class OrderedModes:
+    """Choices of modes of one pipeline, each timed under one published order.
+
+    Parameters
+    ----------
+    request : Request
+        The pipeline and its relaxed problem.
+
+    Raises
+    ------
+    NotApplicableError
+        No published order suits the placement.
+    """
+
+    def __init__(self, request: Request) -> None:
+        instance: PipelineInstance = request.instance
+        modes = modes_of(instance)
+        assert modes is not None
+        self.modes, self.problems = modes, ModeProblems(instance, modes, request.problem.scale)
+        known = (each for each in PUBLISHED if each.name in ORDERED_BY)
+        base = next((each for each in known if each.obstacle(instance) is None), None)
+        if base is None or base.orders is None:
+            raise NotApplicableError(f"needs a placement of {', '.join(ORDERED_BY)}")
+        self.orders: list[Order] = base.orders(request)
+
+    def timed(self, choice: IntArray, *, waits: bool = False) -> _Outcome:
+        """Time the order with a choice of modes.
+
+        Parameters
+        ----------
+        choice : int64[S, m]
+        waits : bool
+            Recomputing waits for the gradient, as a part of the backward does.
+
+        Returns
+        -------
+        _Outcome
+        """
+        if not self.modes.allows(choice):
+            raise NotApplicableError(f"needs other decisions than by {self.modes.decide}")
+        problem = self.problems.problem(choice)
+        known = resolved(problem, self.orders)
+        chains = replace(known, ops=[_with_recomputing(problem, ops) for ops in known.ops])
+        edges = [_copies_back(problem, chains)]
+        if waits:
+            edges.append(_gradients(problem))
+        schedule = chains.timed(problem, *edges)
+        over = [str(each) for each in check_schedule(problem, schedule) if each.rule == "memory"]
+        overfull = [
+            device
+            for device in range(self.problems.instance.num_devices)
+            if any(f"device {device} " in text for text in over)
+        ]
+        return _Outcome(choice, schedule, self.orders, tuple(overfull))
+
+    @cached_property
+    def smallest(self) -> int:
+        """The mode that recomputes and leaves the least in memory."""
+        stages = range(self.modes.shape[0])
+        held = {
+            number: sum(self.modes.held(stage, number).sum() for stage in stages)
+            for number in self.modes.recomputing
+        }
+        return min(held, key=held.__getitem__)
+
+    @property
+    def by_time(self) -> list[int]:
+        """Keeping, then modes that recompute by the time that they take in all."""
+        stages = range(self.modes.shape[0])
+        time = {
+            number: sum(entry_at(self.modes.mode(number).time, stage) for stage in stages)
+            for number in self.modes.recomputing
+        }
+        return [0, *sorted(time, key=time.__getitem__)]
+
+    def everywhere(self, mode: int) -> IntArray:
+        """Return the choice of one mode for all."""
+        return np.full(self.modes.shape, mode, dtype=np.int64)
+
+
+def _with_recomputing(problem: Problem, ops: IntArray) -> IntArray:
+    """Return the order of a device with each recomputation right before its backward."""
+    if RECOMPUTE_KIND not in problem.kinds:
+        return ops
+    grid, kind = problem.grid(RECOMPUTE_KIND), problem.kind_mask("I", "B")
+    stage, microbatch = problem.stage[ops], problem.microbatch[ops]
+    is_known = kind[ops] & (stage < grid.shape[0]) & (microbatch < grid.shape[1])
+    before = np.where(is_known, grid[np.where(is_known, stage, 0), microbatch], FREE)
+    found: IntArray = np.stack((before, ops), axis=1).ravel()
+    return found[np.flatnonzero(found != FREE)]
+
+
+def _gradients(problem: Problem) -> tuple[IntArray, IntArray, IntArray]:
+    """Return edges from what brings the gradient of each backward to its recomputation."""
+    if RECOMPUTE_KIND not in problem.kinds:
+        return _no_edges()
+    backward = np.flatnonzero(problem.kind_mask("I", "B"))
+    grid = problem.grid(RECOMPUTE_KIND)
+    place = np.full(problem.num_ops, FREE, dtype=np.int64)
+    inside = problem.stage[backward] < grid.shape[0]
+    place[backward[inside]] = grid[
+        problem.stage[backward[inside]], problem.microbatch[backward[inside]]
+    ]
+    before, after, lag = problem.before, problem.after, problem.lag
+    other = problem.stage[before] != problem.stage[after]
+    chosen = (place[after] != FREE) & other
+    return before[chosen], place[after[chosen]], lag[chosen]
+
+
+def _no_edges() -> tuple[IntArray, IntArray, IntArray]:
+    none = np.zeros(0, dtype=np.int64)
+    return none, none, none
+
+
+def _copies_back(problem: Problem, chains: Chains) -> tuple[IntArray, IntArray, IntArray]:
+    """Return edges that keep copies back until their backward is near, and in its order."""
+    if RELOAD_KIND not in problem.kinds:
+        return _no_edges()
+    grid, is_backward = problem.grid(RELOAD_KIND), problem.kind_mask("I", "B")
+    before, after, last = [], [], dict[int, int]()
+    for ops in chains.ops:
+        for number, op in enumerate(ops.tolist()):
+            stage, microbatch = int(problem.stage[op]), int(problem.microbatch[op])
+            if not is_backward[op] or grid[stage, microbatch] == FREE:
+                continue
+            back, channel = int(grid[stage, microbatch]), 0
+            if number > AHEAD:
+                before.append(int(ops[number - AHEAD - 1]))
+                after.append(back)
+            channel = int(problem.resources_of(back)[0])
+            if channel in last and problem.device[last[channel]] == problem.device[back]:
+                before.append(last[channel])
+                after.append(back)
+            last[channel] = back
+    edges = np.array([before, after], dtype=np.int64).reshape(2, -1)
+    return edges[0], edges[1], np.zeros(edges.shape[1], dtype=np.int64)
+
+
+def _keep_all(asked: OrderedModes) -> _Outcome:
+    return asked.timed(asked.everywhere(0))
+
+
+def _recompute_full(asked: OrderedModes) -> _Outcome:
+    return asked.timed(asked.everywhere(asked.smallest), waits=True)
+
+
+def _recompute_preponed(asked: OrderedModes) -> _Outcome:
+    return asked.timed(asked.everywhere(asked.smallest))
+
+
+def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _Outcome:
+    found: _Outcome | None = None
+    for choice in choices:
+        found = asked.timed(choice, waits=True)
+        if found.fits:
+            return found
+    assert found is not None
+    return found
+
+
+def _recompute_block(asked: OrderedModes) -> _Outcome:
+    return _first_that_fits(asked, map(asked.everywhere, asked.by_time))
+
+
+def _recompute_window(asked: OrderedModes) -> _Outcome:
+    most = int(asked.modes.windows.max()) + 1
+    kept = (asked.modes.in_window(asked.smallest, count) for count in range(most, -1, -1))
+    return _first_that_fits(asked, kept)
+
+
+def _recompute_per_stage(asked: OrderedModes) -> _Outcome:
+    """Choose, device by device, the modes that take the least time and fit."""
+    problem = asked.problems.problem(asked.everywhere(0))
+    first = problem.grid("F")[:, 0]
+    stages_of = [np.flatnonzero(problem.device[first] == d) for d in range(len(asked.orders))]
+    combinations = [
+        sorted(_combinations(asked, stages), key=lambda c: c[0]) for stages in stages_of
+    ]
+    place = [0] * len(combinations)
+    while True:
+        column = np.zeros(asked.modes.shape[0], dtype=np.int64)
+        for stages, known, number in zip(stages_of, combinations, place, strict=True):
+            column[stages] = known[number][1]
+        found = asked.timed(asked.modes.of_stages(column.tolist()), waits=True)
+        waiting = [d for d in found.overfull if place[d] + 1 < len(combinations[d])]
+        if not waiting:
+            return found
+        for device in waiting:
+            place[device] += 1
+
+
+def _combinations(asked: OrderedModes, stages: IntArray) -> Iterator[tuple[float, tuple[int, ...]]]:
+    for modes in product(asked.by_time, repeat=len(stages)):
+        time = sum(
+            float(entry_at(asked.modes.mode(mode).time, int(stage)))
+            for stage, mode in zip(stages, modes, strict=True)
+            if mode
+        )
+        yield time, modes
+
+
+def _lifespans(asked: OrderedModes) -> tuple[IntArray, int]:
+    """Return how long each activation is held where all are kept, and the time of a copy slot.
+
+    The factor of PipeOffload's slots is the longest copy over the longest round of a stage.
+    """
+    kept = asked.timed(asked.everywhere(0)).schedule
+    problem = kept.problem
+    backward = problem.grid("I" if "I" in problem.kinds else "B")
+    forward = problem.grid("F")
+    offload = asked.modes.offload
+    assert offload is not None
+    ticks = problem.scale.ticks
+    slot = max(
+        ticks(entry_at(entry, stage))
+        for entry in (offload.out, offload.back)
+        for stage in range(asked.modes.shape[0])
+    )
+    span = kept.start[backward] - kept.end[forward] - problem.duration[backward]
+    return span, slot
+
+
+def _offloading(asked: OrderedModes) -> int:
+    assert asked.modes.offloading is not None
+    return asked.modes.offloading
+
+
+def _pipe_offload(asked: OrderedModes) -> _Outcome:
+    """Offload what is held for more than three pairs of slots."""
+    span, slot = _lifespans(asked)
+    long = span > 6 * slot
+    if asked.modes.decide != "microbatch":
+        long = np.broadcast_to(np.median(span, axis=1, keepdims=True) > 6 * slot, span.shape)
+    return asked.timed(np.where(long, _offloading(asked), 0))
+
+
+def _pipe_offload_longest(asked: OrderedModes) -> _Outcome:
+    """Offload what is held the longest, until it fits."""
+    span, _ = _lifespans(asked)
+    order = np.argsort(-np.median(span, axis=1), kind="stable")
+    rank = np.argsort(order)[:, None]
+    choices = (
+        np.broadcast_to(np.where(rank < count, _offloading(asked), 0), span.shape)
+        for count in range(len(order) + 1)
+    )
+    return _first_that_fits(asked, choices)
+
+
+def _offload_first(asked: OrderedModes) -> _Outcome:
+    """Offload the first stages of every device, as few as fit."""
+    devices = asked.problems.instance.num_devices
+    chunks = np.arange(asked.modes.shape[0])[:, None] // devices
+    choices = (
+        np.broadcast_to(np.where(chunks < count, _offloading(asked), 0), asked.modes.shape)
+        for count in range(int(chunks.max()) + 2)
+    )
+    return _first_that_fits(asked, choices)
+
+
+def _open(instance: PipelineInstance) -> bool:
+    modes = modes_of(instance)
+    return modes is not None and modes.given is None
+
+
+OPEN = Requirement("memory modes that are open", _open)
+RECOMPUTES = Requirement(
+    "modes that recompute",
+    lambda instance: instance.memory is not None and instance.memory.recompute is not None,
+)
+ANYTIME = Requirement(
+    'recomputing with place "anytime"',
+    lambda instance: instance.memory.recompute.place == "anytime",
+)
+OFFLOADS = Requirement(
+    "offload", lambda instance: instance.memory is not None and instance.memory.offload is not None
+)
+
+
+def _baseline(
+    name: str,
+    summary: str,
+    choose: Callable[[OrderedModes], _Outcome],
+    source: str,
+    *requirements: Requirement,
+) -> Heuristic:
+    def propose(request: Request) -> Proposal:
+        found = choose(OrderedModes(request))
+        return Proposal(found.schedule, action_strings(found.orders))
+
+    return Heuristic(
+        name, summary, propose, "open memory modes", (OPEN, *requirements), source=source
+    )
+
+
+BASELINES = (
+    _baseline("keep-all", "every activation is kept", _keep_all, "1F1B: Narayanan et al. 2021"),
+    _baseline(
+        "recompute-full",
+        "everything is recomputed before its backward",
+        _recompute_full,
+        "Chen et al. 2016 (arXiv 1604.06174)",
+        RECOMPUTES,
+    ),
+    _baseline(
+        "recompute-block",
+        "the same mode on every stage: the fastest that fits",
+        _recompute_block,
+        "Megatron-LM --recompute-method block",
+        RECOMPUTES,
+    ),
+    _baseline(
+        "recompute-window",
+        "the first micro-batches of every window are kept, as many as fit",
+        _recompute_window,
+        "Megatron-LM num_microbatches_with_partial_activation_checkpoints",
+        RECOMPUTES,
+    ),
+    _baseline(
+        "recompute-per-stage",
+        "each device recomputes what takes the least time and fits",
+        _recompute_per_stage,
+        "AdaPipe: Sun et al. 2024",
+        RECOMPUTES,
+    ),
+    _baseline(
+        "recompute-preponed",
+        "everything is recomputed, in idle time before the gradient arrives",
+        _recompute_preponed,
+        "Mario: Liu et al. 2025; MindSpeed recompute-in-bubble",
+        RECOMPUTES,
+        ANYTIME,
+    ),
+    _baseline(
+        "pipe-offload",
+        "what is held for long is offloaded",
+        _pipe_offload,
+        "PipeOffload: Wan et al. 2025",
+        OFFLOADS,
+    ),
+    _baseline(
+        "pipe-offload-longest",
+        "what is held the longest is offloaded, until the rest fits",
+        _pipe_offload_longest,
+        "PipeOffload, longest lifespan first",
+        OFFLOADS,
+    ),
+    _baseline(
+        "offload-first",
+        "the first chunks of every device are offloaded, as few as fit",
+        _offload_first,
+        "Megatron-LM fine-grained activation offloading",
+        OFFLOADS,
+    ),
+)
+"""Published choices of modes, in the order of reports."""

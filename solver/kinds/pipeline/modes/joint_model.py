@@ -1,0 +1,316 @@
+"""One CP-SAT model of modes and orders: optional ops, for pipelines of few micro-batches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.entries import entry_at
+from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
+from ppsolve.solver.exact.parameters import ModelTraits
+from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.structure.holds import whole_units
+from ppsolve.solver.structure.implied import ImpliedOrder, index_order
+
+LARGEST_LEVEL = 2**24
+"""Largest memory level of a model: CP-SAT 9.15 is not to be trusted with far larger ones."""
+
+
+@dataclass(frozen=True)
+class _Event:
+    moment: Any  # start or end of an op
+    amount: Fraction  # what is taken, below 0 what is given back
+    literal: Any
+
+
+class JointModel:
+    """All modes of all micro-batches and the order of ops in one model.
+
+    The ops that every mode has come first, with the numbers that they have where all is kept; each
+    mode adds optional ops. It is searched as models of problems are, see
+    `ppsolve.solver.exact.search.CpsatSearch`.
+
+    Parameters
+    ----------
+    problems : ModeProblems
+        Problems of all choices.
+    lower, upper : int
+        Smallest and largest makespan to look for, in ticks.
+    """
+
+    def __init__(self, problems: ModeProblems, lower: int, upper: int) -> None:
+        self.problems, self.modes = problems, problems.modes
+        self.lower, self.upper = lower, upper
+        self.problem = problems.problem(np.zeros(self.modes.shape, dtype=np.int64))
+        # Of the ops that every mode has; that all of them fit is not asked.
+        self.implied = ImpliedOrder(self.problem)
+        self.cp = cp_model.CpModel()
+        self.traits = ModelTraits(has_plain_intervals=False)
+        self.memory_is_exact = True
+        self._grid = {kind: self.problem.grid(kind) for kind in ("F", self._returning)}
+        self._optional: dict[str, Any] = {}
+        self._lengthened: set[int] = set()
+        self._busy: dict[str, list[Any]] = defaultdict(list)
+        self._events: dict[str, list[_Event]] = defaultdict(list)
+        self._build()
+
+    @property
+    def _returning(self) -> str:
+        return "I" if self.problems.instance.times.is_split else "B"
+
+    def _build(self) -> None:
+        problem, cp = self.problem, self.cp
+        plain = self.implied.plain
+        heads = plain.heads(np.zeros(problem.num_ops, dtype=np.int64))
+        tails = plain.tails(problem.duration)
+        self.start = [
+            cp.new_int_var(head, max(head, self.upper - tail), "")
+            for head, tail in zip(heads.tolist(), tails.tolist(), strict=True)
+        ]
+        self.objective = cp.new_int_var(min(self.lower, self.upper), self.upper, "")
+        self.literals = self._choose()
+        self.size: list[Any] = problem.duration.tolist()
+        self._lengthen()
+        self.end = [start + size for start, size in zip(self.start, self.size, strict=True)]
+        for op in self._lengthened:
+            self.end[op] = cp.new_int_var(0, self.upper, "")
+        for stage, microbatch in np.ndindex(*self.modes.shape):
+            self._add_cell(stage, microbatch)
+        self._add_plain_rules()
+        self._add_pools()
+        cp.minimize(self.objective)
+
+    def _choose(self) -> list[list[list[Any]]]:
+        """Return a literal for each mode of each stage and micro-batch."""
+        stages, microbatches = self.modes.shape
+        count = range(len(self.modes.names))
+        found = []
+        for _ in range(stages):
+            row: list[list[Any]] = []
+            for _ in range(microbatches):
+                if row and self.modes.decide != "microbatch":
+                    row.append(row[0])
+                    continue
+                row.append([self.cp.new_bool_var("") for _ in count])
+                self.cp.add_exactly_one(row[-1])
+            found.append(row)
+        return found
+
+    def _lengthen(self) -> None:
+        """Let backwards take longer in modes that recompute as a part of them."""
+        if self.modes.is_anytime:
+            return
+        for (stage, microbatch), op in np.ndenumerate(self._grid[self._returning]):
+            least, extra = self.size[op], {}
+            for number in self.modes.recomputing:
+                time = entry_at(self.modes.mode(number).time, stage)
+                extra[number] = self.problems.scale.ticks(time)
+            if not any(extra.values()):
+                continue
+            self.size[op] = self.cp.new_int_var(least, least + max(extra.values()), "")
+            literals = self.literals[stage][microbatch]
+            self.cp.add(self.size[op] == least + sum(t * literals[n] for n, t in extra.items()))
+            self._lengthened.add(int(op))
+
+    def _add_cell(self, stage: int, microbatch: int) -> None:
+        """Add the optional ops of a stage and micro-batch, and what they do to memory."""
+        modes, literals = self.modes, self.literals[stage][microbatch]
+        forward = int(self._grid["F"][stage, microbatch])
+        returning = int(self._grid[self._returning][stage, microbatch])
+        device = int(self.problem.device[forward])
+        pool, compute = f"device {device}", f"device {device}"
+        forward_end = self.end[forward]
+        for number in range(1, len(literals)):
+            literal, rest = literals[number], self._rest(stage, microbatch, number)
+            drop, take = forward_end, self.start[returning]
+            if number == modes.offloading:
+                if not rest:
+                    continue
+                offload = modes.offload
+                assert offload is not None
+                out, back = self._channels(device)
+                first = self._optional_op(
+                    OFFLOAD_KIND, stage, microbatch, offload.out, literal, out
+                )
+                last = self._optional_op(
+                    RELOAD_KIND, stage, microbatch, offload.back, literal, back
+                )
+                self._chain(literal, forward_end, first, last, returning)
+                drop, take = first[1], last[0]
+                host = f"host of device {device}"
+                amount = entry_at(offload.amount, stage)
+                self._events[host] += [
+                    _Event(first[0], amount, literal),
+                    _Event(last[1], -amount, literal),
+                ]
+            elif modes.is_anytime and rest:
+                time = modes.mode(number).time
+                op = self._optional_op(RECOMPUTE_KIND, stage, microbatch, time, literal, compute)
+                self._chain(literal, forward_end, op, returning)
+                take = op[0]
+            if rest:
+                self._events[pool] += [_Event(drop, -rest, literal), _Event(take, rest, literal)]
+
+    def _rest(self, stage: int, microbatch: int, number: int) -> Fraction:
+        kept, held = self.modes.held(stage, 0), self.modes.held(stage, number)
+        rest = np.broadcast_to(kept - held, self.modes.shape[1])
+        return Fraction(rest[microbatch])
+
+    def _channels(self, device: int) -> tuple[str, str]:
+        offload = self.modes.offload
+        assert offload is not None
+        link = next((each for each in offload.links or () if device in each), (device,))
+        name = "+".join(map(str, link))
+        if offload.duplex:
+            return f"copy out {name}", f"copy in {name}"
+        return f"copy {name}", f"copy {name}"
+
+    def _optional_op(
+        self, kind: str, stage: int, microbatch: int, time: Any, literal: Any, resource: str
+    ) -> tuple[Any, Any]:
+        """Return start and end of an op that is there if a literal is true."""
+        ticks = self.problems.scale.ticks(entry_at(time, stage))
+        start = self.cp.new_int_var(0, max(0, self.upper - ticks), "")
+        interval = self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
+        if ticks:
+            self._busy[resource].append(interval)
+        self._optional.setdefault(f"{kind}{stage}.{microbatch}", []).append((literal, start))
+        return start, start + ticks
+
+    def _chain(self, literal: Any, forward_end: Any, *ops: Any) -> None:
+        *between, returning = ops
+        ends = [forward_end, *(end for _, end in between)]
+        starts = [*(start for start, _ in between), self.start[returning]]
+        for end, start in zip(ends, starts, strict=True):
+            self.cp.add(end <= start).only_enforce_if(literal)
+
+    def _add_plain_rules(self) -> None:
+        problem, cp = self.problem, self.cp
+        for before, after, lag in zip(
+            problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True
+        ):
+            cp.add(self.end[before] + lag <= self.start[after])
+        for before, after in self._index_pairs():
+            cp.add(self.start[before] <= self.start[after])
+        for number, ops in enumerate(problem.ops_by_resource):
+            busy = self._busy[problem.resource_names[number]]
+            busy += [self._interval(op) for op in ops.tolist() if problem.holds_place[op]]
+        for intervals in self._busy.values():
+            cp.add_no_overlap(intervals)
+        for op in range(problem.num_ops):
+            cp.add(self.end[op] <= self.objective)
+
+    def _interval(self, op: int) -> Any:
+        if op not in self._lengthened:
+            return self.cp.new_fixed_size_interval_var(self.start[op], self.size[op], "")
+        return self.cp.new_interval_var(self.start[op], self.size[op], self.end[op], "")
+
+    def _index_pairs(self) -> Iterator[tuple[int, int]]:
+        """Yield pairs of ops of alike micro-batches that may be put in index order.
+
+        Where every micro-batch has a mode of its own, only their first forwards may.
+        """
+        before, after, _ = index_order(self.problem)
+        if self.modes.decide == "microbatch":
+            first = np.isin(before, self._grid["F"][0])
+            before, after = before[first], after[first]
+        yield from zip(before.tolist(), after.tolist(), strict=True)
+
+    def _add_pools(self) -> None:
+        problem = self.problem
+        for pool in problem.pools:
+            events = self._events[pool.name]
+            for ops, index, sign in (
+                (pool.acquire_op, pool.acquire_amount, 1),
+                (pool.release_op, pool.release_amount, -1),
+            ):
+                for op, number in zip(ops.tolist(), index.tolist(), strict=True):
+                    moment = self.start[op] if sign > 0 else self.end[op]
+                    events.append(_Event(moment, sign * pool.amounts[number], True))
+            self._add_reservoir(events, pool.limit - pool.initial)
+        offload = self.modes.offload
+        if offload is not None and offload.host_capacity is not None:
+            for device in range(self.modes.instance.num_devices):
+                limit = entry_at(offload.host_capacity, device)
+                self._add_reservoir(self._events[f"host of device {device}"], limit)
+
+    def _add_reservoir(self, events: list[_Event], limit: Fraction) -> None:
+        if limit < 0:
+            self.cp.add_bool_or([])
+            return
+        amounts, unit = whole_units([event.amount for event in events], len(events))
+        level = int(limit * unit)
+        self.memory_is_exact &= level <= LARGEST_LEVEL
+        if events:
+            self.cp.add_reservoir_constraint_with_active(
+                [event.moment for event in events],
+                [int(amount) for amount in amounts],
+                [event.literal for event in events],
+                0,
+                level,
+            )
+
+    def hint(self, schedule: Schedule) -> None:
+        """Hint a schedule of some choice of modes."""
+        choice = schedule.problem.mode
+        starts = _by_name(schedule.problem, schedule.start.tolist())
+        self.cp.clear_hints()
+        for name, variable in _by_name(self.problem, self.start).items():
+            self.cp.add_hint(variable, starts[name])
+        for stage, microbatch in np.ndindex(*self.modes.shape):
+            row = self.literals[stage][microbatch]
+            if microbatch and row is self.literals[stage][0]:
+                continue
+            for number, literal in enumerate(row):
+                self.cp.add_hint(literal, int(number == choice[stage, microbatch]))
+        self.cp.add_hint(self.objective, schedule.value)
+
+    def adopt(self, schedule: Schedule) -> Schedule:
+        """Return a schedule as it is: its micro-batches may have any modes."""
+        return schedule
+
+    def tighten(self, lower: int, best: Schedule) -> None:
+        """Narrow the makespan to that of a better schedule, which becomes the hint."""
+        self.upper = best.value
+        domain = self.cp.proto.variables[self.objective.index].domain
+        domain.clear()
+        domain.extend([min(lower, best.value), best.value])
+        self.hint(best)
+
+    def schedule_of(self, solution: list[int]) -> Schedule:
+        """Return the schedule of a solution of the model, of the problem of its modes."""
+        choice = np.zeros(self.modes.shape, dtype=np.int64)
+        for stage, microbatch in np.ndindex(*self.modes.shape):
+            row = self.literals[stage][microbatch]
+            chosen = [number for number, each in enumerate(row) if solution[each.index]]
+            choice[stage, microbatch] = chosen[0]
+        problem = self.problems.problem(choice)
+        starts = _by_name(self.problem, [solution[each.index] for each in self.start])
+        for name, alternatives in self._optional.items():
+            for literal, start in alternatives:
+                if solution[literal.index]:
+                    starts[name] = solution[start.index]
+        found = [starts[name] for name in problem.op_names(range(problem.num_ops))]
+        return Schedule(problem, np.array(found, dtype=np.int64))
+
+
+def obstacle(problems: ModeProblems) -> str | None:
+    """Return why modes and orders have no joint model, None where they have one."""
+    instance = problems.instance
+    if problems.modes.decide not in {"stage", "microbatch"}:
+        return "who decides has few choices"
+    if instance.objective is not Objective.MAKESPAN:
+        return "it minimises the makespan"
+    return None
+
+
+def _by_name(problem: Problem, values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(problem.op_names(range(problem.num_ops)), values, strict=True))

@@ -1,0 +1,126 @@
+"""Local search over choices of modes, rated by list schedules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+
+MODES = "modes"
+"""Name of the search in reports."""
+
+
+class ModeSearch:
+    """Changes modes where list schedules get shorter.
+
+    Parameters
+    ----------
+    problems : ModeProblems
+        Problems of all choices.
+    board : Board
+        Where schedules are proposed.
+    seed : int
+        First random number.
+    steps : int
+        Choices that are rated at the most.
+    """
+
+    def __init__(self, problems: ModeProblems, board: Board, seed: int, steps: int) -> None:
+        self.problems, self.modes = problems, problems.modes
+        self._board, self._left = board, steps
+        self._random = random.Random(seed)
+        self._rated: dict[bytes, int | None] = {}
+        self.best: Schedule | None = None
+
+    def run(self, clock: Clock) -> None:
+        """Search until the clock is over, the bound is met, or nothing is left to try."""
+        for choice in self._first():
+            self._try(choice, clock)
+        if self.best is None or self.modes.decide in {"all", "window"}:
+            return
+        current = self.best
+        while not self._is_over(clock):
+            before = current
+            for choice in self._neighbours(current.problem.mode):
+                if (found := self._try(choice, clock)) is not None and found.value < current.value:
+                    current = found
+                    break
+            if current is before:
+                kicked = self._kicked(clock)
+                if kicked is None:
+                    return
+                current = kicked
+
+    def _is_over(self, clock: Clock) -> bool:
+        is_met = self._board.value is not None and self._board.is_closed
+        return clock.is_over or is_met or self._left <= 0
+
+    def _try(self, choice: IntArray, clock: Clock) -> Schedule | None:
+        key = choice.tobytes()
+        if key in self._rated or self._is_over(clock):
+            return None
+        self._left -= 1
+        found = self.problems.schedule(choice)
+        self._rated[key] = None if found is None else found.value
+        if found is not None and (self.best is None or found.value < self.best.value):
+            self.best = found
+            self._board.propose(found, MODES)
+        return found
+
+    def _first(self) -> Iterator[IntArray]:
+        modes = self.modes
+        if modes.decide in {"all", "window"}:
+            yield from modes.variants()
+            return
+        known = self._board.schedule
+        if known is not None:
+            yield known.problem.mode
+        for mode in range(len(modes.names)):
+            yield modes.of_stages([mode] * modes.shape[0])
+        for mode in range(1, len(modes.names)):
+            for count in range(1, modes.shape[0]):
+                yield modes.of_stages([mode if s < count else 0 for s in range(modes.shape[0])])
+
+    def _neighbours(self, choice: IntArray) -> list[IntArray]:
+        stages, microbatches = self.modes.shape
+        found = []
+        for stage in range(stages):
+            for mode in range(len(self.modes.names)):
+                changed = choice.copy()
+                changed[stage] = mode
+                found.append(changed)
+                if self.modes.decide != "microbatch":
+                    continue
+                for period in (2, 3, 4):
+                    for kept in range(1, period):
+                        row = np.arange(microbatches) % period >= kept
+                        changed = choice.copy()
+                        changed[stage] = np.where(row, mode, choice[stage])
+                        found.append(changed)
+                for first in (microbatches // 4, microbatches // 2):
+                    changed = choice.copy()
+                    changed[stage, first:] = mode
+                    found.append(changed)
+                changed = choice.copy()
+                changed[stage, self._random.randrange(microbatches)] = mode
+                found.append(changed)
+        self._random.shuffle(found)
+        return found
+
+    def _kicked(self, clock: Clock) -> Schedule | None:
+        assert self.best is not None
+        stages = self.modes.shape[0]
+        for _ in range(20):
+            choice = self.best.problem.mode.copy()
+            for stage in self._random.sample(range(stages), min(stages, 2)):
+                choice[stage] = self._random.randrange(len(self.modes.names))
+            if (found := self._try(choice, clock)) is not None:
+                return found
+        return None

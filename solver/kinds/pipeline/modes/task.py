@@ -1,0 +1,269 @@
+"""Pipelines with open memory modes that are being solved: the table of their steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import MemoryModes, choice_of
+from ppsolve.solver.board import Board, Incumbent, WrongScheduleError, admit_checked
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.question import EXACT, SearchLimits
+from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
+from ppsolve.solver.kinds.pipeline.modes.variants import VARIANTS, Variants
+from ppsolve.solver.run.params import ModesParams
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, in_sequence, whole
+from ppsolve.solver.run.steps import (
+    BOUNDS,
+    EXACT_SLACK,
+    GREEDY,
+    ROBUST,
+    SETTLED,
+    STEPS,
+    VERIFIED,
+    has_time_to_search,
+)
+
+
+def _budget(turn: Turn) -> ModesParams:
+    return turn.params.modes
+
+
+def fits_at_once(turn: Turn) -> bool:
+    """Apply to few stages and micro-batches: modes and orders are soon proved together."""
+    return has_joint_model(turn) and turn.task.cells <= _budget(turn).quick_cells
+
+
+def has_joint_model(turn: Turn) -> bool:
+    """Apply where modes and orders are one model that is not too large."""
+    from ppsolve.solver.kinds.pipeline.modes.joint_model import obstacle
+
+    is_small = turn.task.cells <= _budget(turn).joint_cells
+    return has_time_to_search(turn) and is_small and obstacle(turn.task.problems) is None
+
+
+def has_best_choice(turn: Turn) -> bool:
+    """Apply where some choice of modes has a schedule."""
+    return has_time_to_search(turn) and turn.board.schedule is not None
+
+
+def search_modes(turn: Turn) -> None:
+    """Search over choices of modes by list schedules."""
+    steps = _budget(turn).rated if turn.options.deterministic else 10**9
+    ModeSearch(turn.task.problems, turn.board, turn.options.seed, steps).run(turn.clock)
+
+
+def search_orders(turn: Turn) -> StopReason | None:
+    """Search the orders of the best choice, as those of a pipeline without modes."""
+    task, board = turn.task, turn.board
+    best = board.incumbent
+    assert best is not None
+    known = best.schedule
+    alone = ScheduleTask(task.kind, task.instance, known.problem)
+    alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
+    alone.board.raise_bound(board.bound.value, board.bound.name)
+    alone.board.propose(known, best.by)
+
+    def tell(event: str, by: str) -> None:
+        if event == "incumbent" and alone.board.schedule is not None:
+            board.propose(alone.board.schedule, by)
+
+    alone.board.subscribe(tell)
+    alone.find_bounds(turn.clock.share(turn.steps.bounds_share))
+    turn = replace(turn, task=alone, heuristics=task.searches)
+    for row in STEPS[2:]:
+        rows = [row] if isinstance(row, Step) else row.make(turn)
+        own = [step for step in rows if not step.runs_anyway and step.applies(turn)]
+        if in_sequence(turn, own) is StopReason.INTERRUPTED:
+            return StopReason.INTERRUPTED
+    return None
+
+
+def search_variants(turn: Turn) -> StopReason | None:
+    """Prove choices of modes away, or find better schedules of them."""
+    limits = turn.limits()
+    search = Variants(turn.task.problems, turn.board, limits, _budget(turn).question_units)
+    stop = search.run(turn.clock)
+    turn.board.units += search.spent
+    return stop
+
+
+def solve_jointly(turn: Turn) -> StopReason | None:
+    """Search modes and orders with one model of CP-SAT."""
+    answer = turn.task.solve_jointly(turn.board, turn.limits(), turn.clock)
+    if answer.infeasible:
+        turn.board.is_refuted = turn.board.schedule is None
+        if turn.board.schedule is not None:
+            raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+        return StopReason.INFEASIBLE
+    turn.board.units += answer.deterministic_time
+    reason: StopReason = answer.stop_reason
+    return reason
+
+
+def solve_small_jointly(turn: Turn) -> StopReason | None:
+    """Search modes and orders of few micro-batches for a part of the time."""
+    reason = solve_jointly(turn)
+    return reason if reason in {StopReason.INFEASIBLE, StopReason.INTERRUPTED} else None
+
+
+MODE_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    GREEDY,
+    Step(
+        "quick exact",
+        fits_at_once,
+        lambda t: t.params.modes.quick_share,
+        solve_small_jointly,
+        EXACT_SLACK,
+    ),
+    Step(MODES, has_time_to_search, lambda t: t.params.modes.choice_share, search_modes),
+    Step(
+        "orders", has_best_choice, lambda t: t.params.modes.order_share, search_orders, EXACT_SLACK
+    ),
+    Step(
+        VARIANTS,
+        has_time_to_search,
+        lambda t: t.params.modes.variant_share if has_joint_model(t) else 1.0,
+        search_variants,
+        EXACT_SLACK,
+    ),
+    Step(EXACT, has_joint_model, whole, solve_jointly, EXACT_SLACK),
+    SETTLED,
+    VERIFIED,
+    ROBUST,
+)
+"""The steps of a pipeline whose modes are open."""
+
+
+class ModesTask(ScheduleTask):
+    """A pipeline whose memory modes are open.
+
+    Every choice of modes has a problem of its own; `problem` is the relaxed one, whose bounds hold
+    for all choices.
+
+    Parameters
+    ----------
+    kind : Kind
+        The kind of pipelines.
+    instance : PipelineInstance
+        The pipeline.
+    modes : MemoryModes
+        Its modes.
+    searches : tuple of Heuristic
+        Heuristics that search the orders of one choice.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
+    """
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = MODE_STEPS
+    proves_instance: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        kind: Any,
+        instance: PipelineInstance,
+        modes: MemoryModes,
+        searches: tuple[Any, ...],
+        *,
+        problem: Problem,
+    ) -> None:
+        super().__init__(kind, instance, problem)
+        self.modes, self.searches = modes, searches
+        self.problems = ModeProblems(instance, modes, problem.scale)
+
+    @property
+    def cells(self) -> int:
+        """Number of stages times micro-batches."""
+        stages, microbatches = self.modes.shape
+        return stages * microbatches
+
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem of the modes of a document, or of a `Schedule`."""
+        choice: IntArray
+        if isinstance(given, Schedule):
+            choice = given.problem.mode
+        else:
+            choice, _ = choice_of(self.modes, given)
+        return self.problems.problem(choice)
+
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Check a schedule of any choice that may be made."""
+        choice = schedule.problem.mode
+        if choice.shape != self.modes.shape or not self.modes.allows(choice):
+            raise WrongScheduleError(f"{by}: modes that may not be chosen")
+        return admit_checked(schedule, by, best, order)
+
+    def solve_jointly(self, board: Board, limits: SearchLimits, clock: Clock) -> Any:
+        """Search modes and orders with one model of CP-SAT.
+
+        Parameters
+        ----------
+        board : Board
+            Where better schedules and bounds are reported.
+        limits : SearchLimits
+            Limits of the search.
+        clock : Clock
+            Its clock.
+
+        Returns
+        -------
+        ExactAnswer
+        """
+        from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+        from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
+
+        known = board.schedule
+        upper = self._horizon() if known is None else known.value
+        model = JointModel(self.problems, board.bound.value, upper)
+        if known is not None:
+            model.hint(known)
+        found = SharedIncumbent(
+            model, board, proposes=model.memory_is_exact, raises=model.memory_is_exact
+        )
+        return CpsatSearch(model, found, limits, limits.start()).execute()
+
+    def _horizon(self) -> int:
+        """Return a makespan within which there is a schedule, if there is any: all in turn."""
+        modes, horizons = range(len(self.modes.names)), []
+        for mode in modes:
+            problem = self.problems.problem(np.full(self.modes.shape, mode, dtype=np.int64))
+            horizons.append(int(problem.duration.sum() + problem.lag.sum()))
+        return sum(horizons)
+
+    def verify(self, limits: SearchLimits) -> bool | None:
+        """Prove small instances again: whether no choice has a schedule below the bound."""
+        from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+        from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel, obstacle
+
+        known = self.schedule
+        if obstacle(self.problems) is not None or self.objective is not Objective.MAKESPAN:
+            return None
+        upper = self._horizon() if known is None else self.board.bound.value - 1
+        model = JointModel(self.problems, 0, upper)
+        plain = replace(limits, is_plain=True, gap=1.0)
+        answer = CpsatSearch(model, SharedIncumbent(model), plain, plain.start()).execute()
+        if answer.infeasible:
+            return True
+        if answer.schedule is None:
+            return None
+        self.board.retract(frozenset({EXACT, VARIANTS}))
+        self.board.propose(answer.schedule, EXACT)
+        return False
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has, its modes among them."""
+        found = super().figures()
+        if self.schedule is None:
+            return found
+        return found | {"modes": self.modes.as_names(self.schedule.problem.mode)}
