@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds.flow.flow import Paths
+from ppsolve.solver.structure.implied import ImpliedOrder, Lane, PoolOrder
 
 FloatArray = np.typing.NDArray[np.float64]
 
@@ -40,6 +41,57 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
     """
     pools = range(len(paths.flow.room))
     return max((_time_of(paths, pool, replicas) for pool in pools), default=0)
+
+
+def memory_time_of_lanes(implied: ImpliedOrder, heads: IntArray, tails: IntArray) -> int:
+    """Return the same bound for alike micro-batches, which hold parts of a pool in lanes.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem, n ops.
+    heads, tails : int64[n]
+        Earliest starts, and least times from starts to the end, in ticks.
+
+    Returns
+    -------
+    int
+        Ticks.
+    """
+    ends = tails - implied.problem.duration
+    found = (_time_of_lanes(implied, order, heads, ends) for order in implied.pools)
+    return max(found, default=0)
+
+
+def _time_of_lanes(implied: ImpliedOrder, order: PoolOrder, heads: IntArray, ends: IntArray) -> int:
+    room = float(order.pool.limit - order.holds.base)
+    if not order.lanes or room <= 0:
+        return 0
+    known = [_lane_holds(implied, lane, room) for lane in order.lanes]
+    firsts = np.concatenate([implied.ops(lane.acquire) for lane in order.lanes])
+    lasts = [implied.ops(column) for lane in order.lanes for column, _ in lane.releases]
+    idle = int(heads[firsts].min()) + int(ends[np.concatenate(lasts)].min())
+    most = max(
+        sum(float((weight(each.share) * each.length).sum()) for each in known)
+        for weight in _weights(known)
+    )
+    return math.ceil(most * _DOWN) + idle
+
+
+def _lane_holds(implied: ImpliedOrder, lane: Lane, room: float) -> _PositionHolds:
+    """Return what a lane holds until each of its releases, all rows alike."""
+    duration, parts = implied.problem.duration, []
+    for column, amount in lane.releases:
+        way = 0 if column == lane.acquire else implied.way(lane.acquire, column)
+        parts.append((max(0, way + int(duration[implied.ops(column)[0]])), float(amount)))
+    parts.sort()
+    rows = len(implied.ops(lane.acquire))
+    ends = np.array([[end for end, _ in parts]])
+    held = np.array([[amount for _, amount in parts]])
+    return _PositionHolds(
+        np.repeat(np.cumsum(held[:, ::-1], axis=1)[:, ::-1] / room * _DOWN, rows, axis=0),
+        np.repeat(np.diff(ends, axis=1, prepend=0).astype(np.float64), rows, axis=0),
+    )
 
 
 @dataclass(frozen=True)

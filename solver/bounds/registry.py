@@ -15,7 +15,7 @@ from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.drain import drain, larger_drains, resource_bounds
 from ppsolve.solver.bounds.exchange import exchange_bound
 from ppsolve.solver.bounds.flow.flow import Flow, Paths
-from ppsolve.solver.bounds.memory_time import memory_time
+from ppsolve.solver.bounds.memory_time import memory_time, memory_time_of_lanes
 from ppsolve.solver.bounds.one_machine import Reason, largest
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
 from ppsolve.solver.bounds.passing import passing
@@ -69,6 +69,8 @@ class BoundRule:
         It may be lower with more memory.
     is_cheap : bool
         It is found even when no time is left.
+    is_modest : bool
+        It is reported only where it is above all before.
     """
 
     name: str
@@ -82,6 +84,7 @@ class BoundRule:
     needs_memory: bool = False
     counts_memory: bool = True
     is_cheap: bool = False
+    is_modest: bool = False
 
     def find(self, known: Relaxations) -> Callable[[], Reason] | None:
         """Return a function that finds the bound of a problem, None where it does not apply."""
@@ -179,8 +182,14 @@ BOUNDS = (
         "memory-time",
         "memory: every amount times the time that it is held fills the whole capacity",
         "more memory, or less that a micro-batch holds",
+        lambda known: Reason(
+            memory_time_of_lanes(known.implied, known.ordered.heads, known.ordered.tails)
+            if known.paths is None
+            else memory_time(known.paths)
+        ),
         flow=lambda paths, _: memory_time(paths),
         needs_memory=True,
+        is_modest=True,
     ),
     BoundRule(
         "drain",
@@ -238,7 +247,7 @@ def quick_bounds(known: Relaxations) -> Iterator[Bound]:
             continue
         found = find()
         is_on_flow = rule.makespan is None and rule.device_span is None
-        if found.value > best or not is_on_flow:
+        if found.value > best or not (is_on_flow or rule.is_modest):
             yield Bound(rule.name, *found)
         best = max(best, found.value)
 

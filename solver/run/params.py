@@ -50,6 +50,9 @@ class ModesParams:
     order_share: float = 0.4  # for the orders of the best choice
     variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows
     question_units: float = 0.5  # deterministic time of the first question about a choice
+    grouped_modes: int = 9  # modes of the stages of one device up to which they are one decision
+    grouping_share: float = 0.5  # of the time of proofs to rule out modes of single devices
+    asked_groups: int = 2  # open devices up to which CP-SAT is asked about a choice
     rated: int = 300  # choices that are rated where no clock runs
 
 

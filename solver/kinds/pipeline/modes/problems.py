@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ppsolve.models.core.problem import IntArray, Problem
@@ -29,6 +30,23 @@ INFEASIBLE = 2**62
 """Stands for the bound of a choice that memory makes impossible, in ticks."""
 
 
+RULES = (
+    (False, False, True, True),
+    (False, False, True, False),
+    (False, False, False, True),
+    (False, True, True, False),
+    (False, True, False, True),
+    (True, False, True, True),
+    (True, False, True, False),
+    (True, False, False, True),
+)
+"""List rules: backwards first or the longest tail; recomputing only where the device would idle;
+`reserve` and `promise` of `PriorityRule`, without which less memory is left unused."""
+
+FIRST_CHOICES, FEW_RULES = 12, 3
+"""Choices that are rated by all rules, and rules that rate the others."""
+
+
 class ModeProblems:
     """Problems of all choices, with one tick.
 
@@ -46,6 +64,8 @@ class ModeProblems:
         self.modes = modes
         self.instance = modes.instance
         self.scale = scale or scale_of(self.instance, exact=False)
+        self._wins: Counter[int] = Counter()
+        self._rated = 0
 
     def problem(self, choice: IntArray) -> Problem:
         """Return the problem of a choice, int64[S, m], which may be `RELAXED` in places."""
@@ -61,24 +81,40 @@ class ModeProblems:
             return INFEASIBLE
 
     def schedule(self, choice: IntArray) -> Schedule | None:
-        """Return the best of a few list schedules of a choice, None where all get stuck."""
+        """Return the best of a few list schedules of a choice, None where all get stuck.
+
+        Once some choices are known, only the rules that did best are tried.
+        """
         problem = self.problem(choice)
-        filler = fillers(problem)
-        tail = longest_tail(problem)
-        rules = [
-            PriorityRule(tail, filler, 1.0, 1.0, frees_memory=True),
-            PriorityRule(backward_first(problem), filler),
-        ]
-        if RECOMPUTE_KIND in problem.kinds:
-            # Recomputed where the device would idle: earlier it takes memory from forwards.
-            late = filler | problem.kind_mask(RECOMPUTE_KIND)
-            rules.append(PriorityRule(tail, late, 1.0, 1.0, frees_memory=True))
-        edges, found = index_order(problem), []
-        for rule in rules:
+        edges, found = index_order(problem), list[tuple[int, int, Schedule]]()
+        for number in self._rules():
             try:
-                made = generate_parallel(problem, rule, edges)
+                made = generate_parallel(problem, _rule(problem, RULES[number]), edges)
             except (MemoryDeadlockError, DeadlockError):
                 continue
             if not check_schedule(problem, made):
-                found.append(made)
-        return min(found, key=lambda each: each.value, default=None)
+                found.append((made.value, number, made))
+        self._rated += 1
+        if not found:
+            return None
+        value, _, best = min(found)
+        for each, number, _ in found:
+            self._wins[number] += each == value
+        return best
+
+    def _rules(self) -> list[int]:
+        """Return the numbers of the rules to try, those with the most wins first."""
+        numbers = sorted(range(len(RULES)), key=lambda number: -self._wins[number])
+        return numbers[:FEW_RULES] if self._rated >= FIRST_CHOICES else numbers
+
+
+def _rule(problem: Problem, rule: tuple[bool, bool, bool, bool]) -> PriorityRule:
+    is_backward_first, is_late, reserve, promise = rule
+    filler = fillers(problem)
+    if is_late:
+        filler = filler | problem.kind_mask(RECOMPUTE_KIND)
+    if is_backward_first:
+        rank = backward_first(problem)
+        return PriorityRule(rank, filler, reserve=reserve, promise=promise)
+    rank = longest_tail(problem)
+    return PriorityRule(rank, filler, 1.0, 1.0, frees_memory=True, reserve=reserve, promise=promise)

@@ -38,6 +38,7 @@ class ModeSearch:
         self._random = random.Random(seed)
         self._rated: dict[bytes, int | None] = {}
         self.best: Schedule | None = None
+        self._since, self._patience = 0, 100
 
     def run(self, clock: Clock) -> None:
         """Search until the clock is over, the bound is met, or nothing is left to try."""
@@ -46,6 +47,7 @@ class ModeSearch:
         if self.best is None or self.modes.decide in {"all", "window"}:
             return
         current = self.best
+        self._patience = max(self._patience, 10 * len(self._neighbours(current.problem.mode)))
         while not self._is_over(clock):
             before = current
             for choice in self._neighbours(current.problem.mode):
@@ -59,18 +61,19 @@ class ModeSearch:
                 current = kicked
 
     def _is_over(self, clock: Clock) -> bool:
-        is_met = self._board.value is not None and self._board.is_closed
-        return clock.is_over or is_met or self._left <= 0
+        is_vain = self._since >= self._patience
+        return clock.is_over or self._board.is_closed or self._left <= 0 or is_vain
 
     def _try(self, choice: IntArray, clock: Clock) -> Schedule | None:
         key = choice.tobytes()
         if key in self._rated or self._is_over(clock):
             return None
         self._left -= 1
+        self._since += 1
         found = self.problems.schedule(choice)
         self._rated[key] = None if found is None else found.value
         if found is not None and (self.best is None or found.value < self.best.value):
-            self.best = found
+            self.best, self._since = found, 0
             self._board.propose(found, MODES)
         return found
 

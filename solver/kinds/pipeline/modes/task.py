@@ -90,7 +90,7 @@ def search_orders(turn: Turn) -> StopReason | None:
 def search_variants(turn: Turn) -> StopReason | None:
     """Prove choices of modes away, or find better schedules of them."""
     limits = turn.limits()
-    search = Variants(turn.task.problems, turn.board, limits, _budget(turn).question_units)
+    search = Variants(turn.task.problems, turn.board, limits, _budget(turn))
     stop = search.run(turn.clock)
     turn.board.units += search.spent
     return stop

@@ -1,11 +1,11 @@
-"""Branch and bound over the modes of stages: every node is a plain problem, open stages relaxed."""
+"""Branch and bound over the modes of devices: a node is a plain problem, open stages relaxed."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, Question, SearchLimits
 from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE, ModeProblems
+from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 VARIANTS = "variants"
@@ -24,13 +25,19 @@ VARIANTS = "variants"
 @dataclass(order=True)
 class _Node:
     bound: int
-    depth: int  # the fewer open stages, the smaller: leaves of one bound come first
+    open_groups: int  # of nodes with one bound those with fewer open groups come first
     number: int
     choice: IntArray = field(compare=False)
-    asked: float = field(compare=False, default=0.0)  # deterministic time of its last question
+    units: float = field(compare=False, default=0.0)  # deterministic time of its last question
 
-    def is_leaf(self) -> bool:
-        return bool((self.choice >= 0).all())
+
+@dataclass
+class _Group:
+    """Stages that are decided together, and the modes that they may still have."""
+
+    stages: list[int]
+    modes: list[tuple[int, ...]]
+    least: int = 0  # the least bound of these modes where all else is open, in ticks
 
 
 class Variants:
@@ -44,67 +51,104 @@ class Variants:
         Where schedules and the least bound of all open choices are reported.
     limits : SearchLimits
         Limits of the whole search.
-    units : float
-        Deterministic time of the first question about a choice.
+    params : ModesParams
+        Budgets.
     """
 
     def __init__(
-        self, problems: ModeProblems, board: Board, limits: SearchLimits, units: float
+        self, problems: ModeProblems, board: Board, limits: SearchLimits, params: ModesParams
     ) -> None:
         self._problems, self._board, self._limits = problems, board, limits
-        self._modes = problems.modes
-        self._units, self._numbers = units, count()
+        self._modes, self._params = problems.modes, params
+        self._numbers = count()
         self._open: list[_Node] = []
-        self._order = self._by_work()
+        self._groups: list[_Group] = []
         self.spent = 0.0
-
-    def _by_work(self) -> list[int]:
-        """Return stages, those on the device with the most work first."""
-        problem = self._problems.problem(self._problems.modes.relaxed)
-        work = np.bincount(
-            problem.stage[problem.is_compute], weights=problem.duration[problem.is_compute]
-        )
-        order: list[int] = np.argsort(-work, kind="stable").tolist()
-        return order
 
     def run(self, clock: Clock) -> StopReason | None:
         """Split and ask until all choices are proved away or the clock is over."""
-        for choice in self._roots():
-            self._push(choice, 0)
-        while self._open and not clock.is_over and not self._is_out_of_units():
-            self._raise_bound()
-            if self._board.is_closed:
-                return None
-            node = heapq.heappop(self._open)
-            if node.bound >= self._upper:
-                continue
-            heapq.heappush(self._open, node)
-            self._work_on(node, clock)
-        if not self._open and self._board.value is None:
-            return StopReason.INFEASIBLE
+        if self._modes.decide in {"all", "window"}:
+            for choice in self._modes.variants():
+                self._push(choice, 0)
+        elif self._modes.decide == "microbatch":
+            self._push(self._modes.relaxed, 0)
+        else:
+            self._groups = self._grouped(clock)
+            self._push(self._modes.relaxed, max((each.least for each in self._groups), default=0))
         self._raise_bound()
+        while self._open and not self._is_over(clock):
+            self._work_on(heapq.heappop(self._open), clock)
+            self._raise_bound()
+        if not self._open and self._board.value is None and not clock.is_over:
+            return StopReason.INFEASIBLE
         return None
+
+    def _is_over(self, clock: Clock) -> bool:
+        units = self._limits.deterministic
+        is_spent = units is not None and self.spent >= units
+        return clock.is_over or is_spent or self._board.is_good_enough
 
     @property
     def _upper(self) -> int:
         value = self._board.value
         return INFEASIBLE if value is None else value
 
-    def _is_out_of_units(self) -> bool:
-        units = self._limits.deterministic
-        return units is not None and self.spent >= units
+    def _grouped(self, clock: Clock) -> list[_Group]:
+        """Return the stages of each device with the modes that no bound rules out.
 
-    def _roots(self) -> Iterator[IntArray]:
-        if self._modes.decide in {"all", "window"}:
-            yield from self._modes.variants()
-        else:
-            yield self._problems.modes.relaxed
+        The group whose best mode is the worst comes first: there the bound grows the most.
+        """
+        problem = self._problems.problem(self._modes.relaxed)
+        forward = problem.grid("F")
+        devices: dict[tuple[int, ...], list[int]] = {}
+        for stage in range(self._modes.shape[0]):
+            used = tuple(np.unique(problem.device[forward[stage]]).tolist())
+            devices.setdefault(used, []).append(stage)
+        modes, most = range(len(self._modes.names)), self._params.grouped_modes
+        groups = []
+        for stages in devices.values():
+            together = len(modes) ** len(stages) <= most
+            for part in [stages] if together else [[stage] for stage in stages]:
+                groups.append(_Group(part, list(product(modes, repeat=len(part)))))
+        share = clock.share(self._params.grouping_share)
+        for group in groups:
+            if share.is_over or self._board.is_good_enough:
+                break
+            self._rule_out(group, share)
+        return sorted(groups, key=lambda group: -group.least)
+
+    def _rule_out(self, group: _Group, clock: Clock) -> None:
+        kept, bounds = [], []
+        for number, modes in enumerate(group.modes):
+            if clock.is_over:
+                kept += group.modes[number:]
+                bounds.append(0)
+                break
+            bound = self._bound(self._with(self._modes.relaxed, group, modes))
+            if bound < self._upper:
+                kept.append(modes)
+                bounds.append(bound)
+        group.modes = kept
+        group.least = min(bounds, default=self._upper)
+        if group.least < INFEASIBLE:
+            self._board.raise_bound(group.least, VARIANTS)
+
+    def _with(self, choice: IntArray, group: _Group, modes: tuple[int, ...]) -> IntArray:
+        changed = choice.copy()
+        changed[group.stages] = np.array(modes)[:, None]
+        return changed
+
+    def _bound(self, choice: IntArray) -> int:
+        return self._problems.bound(ImpliedOrder(self._problems.problem(choice)))
 
     def _push(self, choice: IntArray, least: int) -> None:
-        bound = self._problems.bound(ImpliedOrder(self._problems.problem(choice)))
-        depth = int((choice < 0).any(axis=1).sum())
-        if max(bound, least) < min(self._upper, INFEASIBLE):
-            heapq.heappush(self._open, _Node(max(bound, least), depth, next(self._numbers), choice))
+        bound = max(least, self._bound(choice))
+        if bound < min(self._upper, INFEASIBLE):
+            left = sum(1 for _ in self._open_groups(choice))
+            heapq.heappush(self._open, _Node(bound, left, next(self._numbers), choice))
+
+    def _open_groups(self, choice: IntArray) -> Iterator[_Group]:
+        return (group for group in self._groups if choice[group.stages[0], 0] < 0)
 
     def _raise_bound(self) -> None:
         while self._open and self._open[0].bound >= self._upper:
@@ -114,38 +158,36 @@ class Variants:
             self._board.raise_bound(bound, VARIANTS)
 
     def _work_on(self, node: _Node, clock: Clock) -> None:
-        """Ask whether the choice has a better schedule; split it where that stays open."""
-        heapq.heappop(self._open)
-        units = 2 * node.asked if node.asked else self._units
-        is_open, bound = self._ask(node, units, clock)
-        if not is_open:
+        """Split a choice; ask whether one that is all decided has a better schedule."""
+        group = next(self._open_groups(node.choice), None)
+        if group is not None and (node.units or not self._is_worth_a_question(node)):
+            for modes in group.modes:
+                self._push(self._with(node.choice, group, modes), node.bound)
             return
-        node.bound, node.asked = max(node.bound, bound), units
-        if node.is_leaf() or self._modes.decide == "microbatch":
+        node.units = 2 * node.units or self._params.question_units
+        if self._ask(node, clock):
             heapq.heappush(self._open, node)
-            return
-        stage = next(each for each in self._order if node.choice[each, 0] < 0)
-        for mode in range(len(self._modes.names)):
-            choice = node.choice.copy()
-            choice[stage] = mode
-            self._push(choice, node.bound)
 
-    def _ask(self, node: _Node, units: float, clock: Clock) -> tuple[bool, int]:
-        """Return whether a better schedule is still possible, and a bound."""
+    def _is_worth_a_question(self, node: _Node) -> bool:
+        return node.open_groups <= self._params.asked_groups
+
+    def _ask(self, node: _Node, clock: Clock) -> bool:
+        """Return whether a better schedule is still possible; raise the bound of the node."""
         from ppsolve.solver.exact.search import solve
 
         implied = ImpliedOrder(self._problems.problem(node.choice))
         upper = None if self._board.value is None else self._board.value - 1
         limits = replace(
-            self._limits, seconds=clock.left if clock.is_limited else None, deterministic=units
+            self._limits,
+            seconds=clock.left if clock.is_limited else None,
+            deterministic=node.units,
         )
         answer = solve(implied, Question(node.bound, upper=upper), limits)
         self.spent += answer.deterministic_time
         if answer.infeasible:
-            return False, node.bound
-        bound = node.bound if answer.bound is None else answer.bound
-        if upper is not None and answer.stop_reason is StopReason.PROVED and answer.schedule:
-            bound = answer.schedule.value
-        if answer.schedule is not None and node.is_leaf() and answer.memory_is_exact:
+            return False
+        if answer.schedule is not None and (node.choice >= 0).all() and answer.memory_is_exact:
             self._board.propose(answer.schedule, EXACT)
-        return bound < self._upper, bound
+        if answer.bound is not None:
+            node.bound = max(node.bound, answer.bound)
+        return node.bound < self._upper
