@@ -1,15 +1,18 @@
-"""Write the instances of `instances/memory`: Llama-like models whose activations need not be kept.
+"""Write pipelines with memory modes, byte for byte: ``python benchmarks/make_memory_instances.py``.
 
-Times are those of matrix products at 400 TFLOP/s; a layer keeps 34 bytes x hidden size per token,
-2 when all of it is recomputed and 13 when its MLP is, as flash attention and bf16 leave them.
+Llama-like models whose activations need not be kept. Times are those of matrix products at
+400 TFLOP/s; a layer keeps 34 bytes x hidden size per token, 2 when all of it is recomputed and 13
+when its MLP is, as flash attention and bf16 leave them.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from shipped import run_writer
+
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 FLOPS = 400e12
 STATE_BYTES = 7.5
@@ -72,7 +75,7 @@ CASES = (
     Case("8b-4x16-offload", "8b", 4, 16, 32_768, bandwidth=25.0, pairs=True),
     Case("13b-4x16-interleaved", "13b", 4, 16, 16_384, placement="interleaved"),
     Case("13b-8x32", "13b", 8, 32, 24_576),
-    Case("34b-8x32-v", "34b", 8, 32, 24_576, placement="vshape", tensor_parallel=2),
+    Case("34b-8x32-v", "34b", 8, 32, 16_384, placement="vshape", tensor_parallel=2),
     Case("70b-16x64", "70b", 16, 64, 16_384, tensor_parallel=2, bandwidth=50.0),
 )
 
@@ -128,9 +131,7 @@ def instance_of(case: Case) -> dict[str, Any]:
         if case.pairs:
             memory["offload"]["links"] = [[d, d + 1] for d in range(0, case.devices, 2)]
     return {
-        "schema": 1,
-        "kind": "pipeline",
-        "name": f"memory/{case.name}",
+        "name": f"memory-{case.name}",
         "description": f"A Llama-like {case.model} model, {case.tokens} tokens in a micro-batch",
         "time_unit": "ms",
         "num_devices": case.devices,
@@ -147,14 +148,10 @@ def instance_of(case: Case) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Write every instance."""
-    folder = Path(__file__).parents[1] / "instances" / "memory"
-    folder.mkdir(exist_ok=True)
-    for case in CASES:
-        text = json.dumps(instance_of(case), indent=1)
-        (folder / f"{case.name}.json").write_text(text + "\n")
+def every_instance() -> dict[str, PipelineInstance]:
+    """Return the set: file name below the directory -> instance."""
+    return {f"memory/{case.name}.json": PipelineInstance.parse(instance_of(case)) for case in CASES}
 
 
 if __name__ == "__main__":
-    main()
+    run_writer(__doc__, every_instance)
