@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.flow.flow import Flow
-from ppsolve.solver.bounds.flow.states import solve_states
+from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
 from ppsolve.solver.exact.periodic import steady_schedule
 from ppsolve.solver.exact.periodic.steady_state import PARAMS
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
@@ -50,7 +50,7 @@ def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:
         NO_VALUE if board.value is None else board.value,
         lower=board.bound.value,
         clock=turn.clock.share(params.share),
-        max_placed=params.most_placed,
+        params=StatesParams(max_placed=params.most_placed),
     )
     if answer is None:
         return
