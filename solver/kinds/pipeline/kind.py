@@ -36,7 +36,6 @@ from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
 from ppsolve.solver.kinds.pipeline.small_flow import (
     NO_VALUE,
     STATES,
-    STEADY_STATE,
     StateSearchParams,
     search_states,
 )
@@ -233,6 +232,6 @@ PIPELINE = PipelineKind(
     PipelineInstance,
     lower_pipeline,
     # The flow of `permutations` has the collectives: none is added to its schedules.
-    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS, STEADY_STATE))),
+    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS))),
     PipelineResult,
 )
