@@ -271,35 +271,6 @@ def costly_bounds(known: Relaxations, lower: int, upper: int = NO_UPPER) -> Iter
                 return
 
 
-def raise_bounds(known: Relaxations, lower: int = 0, upper: int = NO_UPPER) -> Iterator[Bound]:
-    """Yield better and better bounds of a problem, from cheap rules to costly ones.
-
-    Parameters
-    ----------
-    known : Relaxations
-        The problem, the clock and the limits of effort.
-    lower, upper : int
-        Best bound and best value that are known, in ticks; nothing is sought where they meet.
-
-    Yields
-    ------
-    Bound
-        Each larger than all before.
-
-    Raises
-    ------
-    MemoryInfeasible
-        No schedule keeps the capacity of a pool.
-    """
-    for found in quick_bounds(known):
-        if found.value > lower:
-            lower = found.value
-            yield found
-        if lower >= upper:
-            return
-    yield from costly_bounds(known, lower, upper)
-
-
 def lower_bounds(
     implied: ImpliedOrder, clock: Clock | None = None, *, enough: float = math.inf
 ) -> list[Bound]:
