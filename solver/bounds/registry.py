@@ -23,10 +23,8 @@ from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.bounds.two_resources import two_resources
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-NO_UPPER = 2**62
-"""Upper bound where no schedule is known, in ticks."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,7 @@ def quick_bounds(known: Relaxations) -> Iterator[Bound]:
         best = max(best, found.value)
 
 
-def costly_bounds(known: Relaxations, lower: int, upper: int = NO_UPPER) -> Iterator[Bound]:
+def costly_bounds(known: Relaxations, lower: int, upper: int = NEVER) -> Iterator[Bound]:
     """Yield better bounds by costly rules, while the gap is open and the clock not over.
 
     Parameters

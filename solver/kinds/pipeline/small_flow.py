@@ -9,13 +9,11 @@ import numpy as np
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.run.step import Turn
 
 STATES = "states"
 """Name of the search in reports."""
-
-NO_VALUE = 2**62
-"""Upper bound in ticks where no schedule is known."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:
         return
     answer = solve_states(
         flow,
-        NO_VALUE if board.value is None else board.value,
+        NEVER if board.value is None else board.value,
         lower=board.bound.value,
         clock=turn.clock.share(params.share),
         params=StatesParams(max_placed=params.most_placed),
