@@ -32,11 +32,6 @@ def await_at_exit(thread: threading.Thread) -> None:
     _left.add(thread)
 
 
-def are_calls_left() -> bool:
-    """Return true if a call that was left behind is still running."""
-    return any(thread.is_alive() for thread in _left)
-
-
 @atexit.register
 def _await_left() -> None:
     deadline = time.monotonic() + EXIT_PATIENCE

@@ -53,7 +53,6 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.exact.variables",
     "ppsolve.solver.exact.window_lns",
     "ppsolve.solver.exact.window_work",
-    "ppsolve.solver.exact.periodic.cycle",
     "ppsolve.solver.kinds.kfac.exact",
     "ppsolve.solver.kinds.overlap.least_bytes",
     "ppsolve.solver.studies.plan.split_cpsat",

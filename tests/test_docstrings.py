@@ -41,9 +41,6 @@ def _overridden(sources: list[str]) -> set[str]:
     return {f"{owner}.{name}" for owner in methods for name in methods[owner] & inherited(owner)}
 
 
-PROTOCOLS = ("Lowers.",)
-"""Protocols, whose methods the class that has them documents."""
-
 OVERRIDDEN = _overridden([path.read_text(encoding="utf-8") for path in SOURCES])
 """Methods that say what differs from the one that they override, and nothing else."""
 
@@ -92,7 +89,6 @@ def _faults(file: Path) -> list[str]:
         f"{name}: {function_name} lacks {' and '.join(lacking)}"
         for function_name, function in _public(tree.body)
         if function_name not in OVERRIDDEN
-        if not function_name.startswith(PROTOCOLS)
         if (lacking := _missing_sections(function))
     ]
     return found + [

@@ -98,7 +98,7 @@ def optimize(
         An option is out of range, a heuristic or a budget is unknown, times without a common tick
         are refused, or `start` is no valid schedule of the instance.
     """
-    options = Options.checked(
+    options = Options(
         time_limit=time_limit,
         gap=gap,
         deterministic_limit=deterministic_limit,

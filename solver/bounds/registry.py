@@ -23,10 +23,8 @@ from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.bounds.two_resources import two_resources
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-NO_UPPER = 2**62
-"""Upper bound where no schedule is known, in ticks."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ def quick_bounds(known: Relaxations) -> Iterator[Bound]:
         best = max(best, found.value)
 
 
-def costly_bounds(known: Relaxations, lower: int, upper: int = NO_UPPER) -> Iterator[Bound]:
+def costly_bounds(known: Relaxations, lower: int, upper: int = NEVER) -> Iterator[Bound]:
     """Yield better bounds by costly rules, while the gap is open and the clock not over.
 
     Parameters
@@ -278,35 +276,6 @@ def costly_bounds(known: Relaxations, lower: int, upper: int = NO_UPPER) -> Iter
                 yield Bound(rule.name, value)
             if lower >= upper:
                 return
-
-
-def raise_bounds(known: Relaxations, lower: int = 0, upper: int = NO_UPPER) -> Iterator[Bound]:
-    """Yield better and better bounds of a problem, from cheap rules to costly ones.
-
-    Parameters
-    ----------
-    known : Relaxations
-        The problem, the clock and the limits of effort.
-    lower, upper : int
-        Best bound and best value that are known, in ticks; nothing is sought where they meet.
-
-    Yields
-    ------
-    Bound
-        Each larger than all before.
-
-    Raises
-    ------
-    MemoryInfeasible
-        No schedule keeps the capacity of a pool.
-    """
-    for found in quick_bounds(known):
-        if found.value > lower:
-            lower = found.value
-            yield found
-        if lower >= upper:
-            return
-    yield from costly_bounds(known, lower, upper)
 
 
 def lower_bounds(

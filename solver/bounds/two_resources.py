@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.bounds.flow.flow import Flow, Paths
-from ppsolve.solver.bounds.flow.states import solve_states
+from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
 from ppsolve.solver.clock import Clock
 
 
@@ -62,7 +62,7 @@ def two_resources(
         delay=reduced.delay,
         lower=lower - head,
         clock=clock,
-        max_placed=max_placed,
+        params=StatesParams(max_placed=max_placed),
     )
     return 0 if answer is None else head + answer.bound
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -131,23 +130,15 @@ def _window_distance(problem: Problem, spans: Spans) -> int | None:
         after = [(around.head[own] > NEVER // 2).any() for own in ops]
         before = [(around.tail[own] > NEVER // 2).any() for own in ops]
         linked[:, device] = np.logical_and(after, before)
-    linked |= linked.T
-    farthest = 0
-    for start in range(count):
-        distance = _distances(linked, start)
-        if len(distance) < count:
+    return _diameter(linked | linked.T)
+
+
+def _diameter(linked: BoolArray) -> int | None:
+    """Return the most links that lie between two nodes, None if some are not connected."""
+    within, distance = np.eye(len(linked), dtype=np.bool_), 0
+    while not within.all():
+        farther = within | (within @ linked)
+        if (farther == within).all():
             return None
-        farthest = max(farthest, max(distance.values()))
-    return farthest
-
-
-def _distances(linked: BoolArray, start: int) -> dict[int, int]:
-    distance = {start: 0}
-    queue = deque([start])
-    while queue:
-        here = queue.popleft()
-        for other in np.flatnonzero(linked[here]).tolist():
-            if other not in distance:
-                distance[other] = distance[here] + 1
-                queue.append(other)
+        within, distance = farther, distance + 1
     return distance

@@ -36,7 +36,7 @@ from ppsolve.solver.structure.tables import (
     resource_use_of,
     usage_of,
 )
-from ppsolve.solver.structure.timing import Network, short_cycle
+from ppsolve.solver.structure.timing import short_cycle
 
 
 def fillers(problem: Problem) -> BoolArray:
@@ -201,7 +201,7 @@ def generate_parallel(
     state, ranking = memory_state_of(memory), _ranking(problem, rule)
     start, awaited = run_parallel_sgs(graph, resource_use_of(problem), memory, state, ranking)
     if np.any(start == FREE):
-        _explain(problem, edges, start, awaited)
+        _explain(problem, edges, awaited)
     return Schedule(problem, start)
 
 
@@ -219,16 +219,13 @@ def _ranking(problem: Problem, rule: PriorityRule) -> Ranking:
     )
 
 
-def _explain(
-    problem: Problem, edges: Sequence[Edges], start: IntArray, awaited: IntArray
-) -> NoReturn:
+def _explain(problem: Problem, edges: Sequence[Edges], awaited: IntArray) -> NoReturn:
     held_up = np.flatnonzero(awaited != FREE)
     if len(held_up):
         pool = int(awaited[held_up].min())
         op = int(np.flatnonzero(awaited == pool)[0])
         raise MemoryDeadlockError(problem.op_name(op), problem.pools[pool].name)
-    stuck = set(np.flatnonzero(start == FREE).tolist())
-    raise DeadlockError(problem.op_names(short_cycle(Network(problem, *edges), stuck)))
+    raise DeadlockError(problem.op_names(short_cycle(problem, *edges)))
 
 
 def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule:

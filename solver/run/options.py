@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
@@ -17,74 +16,39 @@ from ppsolve.solver.heuristics.stress.replay import MOST_JITTER
 
 @dataclass(frozen=True)
 class Options:
-    """How to run; see `ppsolve.optimize` for the meaning of each."""
+    """How to run; see `ppsolve.optimize` for the meaning of each.
 
-    time_limit: float | None = 60.0
+    One that is out of range is an `InputError`, which names it and what would be right.
+    """
+
+    time_limit: float | None = 60.0  # infinity is None
     gap: float = 0.0
     deterministic_limit: float | None = None
-    workers: int | None = None
-    seed: int = 0
+    workers: int | None = None  # 1 to 1024
+    seed: int = 0  # below 2^31: the seeds that CP-SAT takes
     deterministic: bool = False
-    heuristics: tuple[str | OwnFunction, ...] | None = None
+    heuristics: Sequence[str | OwnFunction] | None = None  # becomes a tuple
     robust: float | None = None
     verify: bool | None = None
 
-    @classmethod
-    def checked(
-        cls,
-        *,
-        time_limit: float | None,
-        gap: float = 0.0,
-        deterministic_limit: float | None = None,
-        workers: int | None = None,
-        seed: int = 0,
-        deterministic: bool = False,
-        heuristics: Sequence[str | OwnFunction] | None = None,
-        robust: float | None = None,
-        verify: bool | None = None,
-    ) -> Self:
-        """Make options of values that may be out of range.
-
-        Parameters
-        ----------
-        time_limit, deterministic_limit : float or None
-            Seconds and deterministic units, >= 0; infinity is None, no limit.
-        gap : float
-            Share from 0 to below 1.
-        workers : int or None
-            From 1 to 1024; None or 1 if `deterministic`.
-        seed : int
-            From 0 to below 2^31, the seeds that CP-SAT takes.
-        deterministic : bool
-            As for `ppsolve.optimize`.
-        heuristics : sequence of str or callable, or None
-            Names or functions; None for all that apply.
-        robust : float or None
-            Coefficient of variation, above 0.
-        verify : bool or None
-            As for `ppsolve.optimize`.
-
-        Returns
-        -------
-        Options
-            The same values.
-
-        Raises
-        ------
-        InputError
-            Names the option that is out of range and what would be right.
-        """
-        return cls(
-            _seconds(time_limit, "time_limit"),
-            _share(gap),
-            _seconds(deterministic_limit, "deterministic_limit"),
-            _threads(workers, deterministic=deterministic),
-            _seed(seed),
-            deterministic,
-            _named(heuristics),
-            _jitter(robust),
-            verify,
-        )
+    def __post_init__(self) -> None:
+        """Refuse what is out of range."""
+        for field in ("time_limit", "deterministic_limit"):
+            object.__setattr__(self, field, _seconds(getattr(self, field), field))
+        object.__setattr__(self, "heuristics", _named(self.heuristics))
+        is_count = self.workers is None or 1 <= self.workers <= 1024
+        is_one = self.workers in {None, 1} or not self.deterministic
+        is_jitter = self.robust is None or 0 < self.robust <= MOST_JITTER
+        jitter = f"a coefficient of variation above 0, at most {MOST_JITTER:g}"
+        for field, is_right, expected in (
+            ("gap", 0 <= self.gap < 1, "a share from 0 to below 1"),
+            ("workers", is_count, "1 to 1024"),
+            ("workers", is_one, "1 with deterministic runs"),
+            ("seed", 0 <= self.seed < 2**31, f"0 to {2**31 - 1}"),
+            ("robust", is_jitter, jitter),
+        ):
+            if not is_right:
+                raise InputError(f"expected {expected}, got {getattr(self, field)}", field=field)
 
     @property
     def used_workers(self) -> int:
@@ -135,26 +99,6 @@ def _seconds(limit: float | None, field: str) -> float | None:
     return None if limit is None or math.isinf(limit) else limit
 
 
-def _share(gap: float) -> float:
-    if not 0 <= gap < 1:
-        raise InputError(f"expected a share from 0 to below 1, got {gap}", field="gap")
-    return gap
-
-
-def _threads(workers: int | None, *, deterministic: bool) -> int | None:
-    if workers is not None and not 1 <= workers <= 1024:
-        raise InputError(f"expected 1 to 1024, got {workers}", field="workers")
-    if deterministic and workers not in {None, 1}:
-        raise InputError(f"expected 1 with deterministic runs, got {workers}", field="workers")
-    return workers
-
-
-def _seed(seed: int) -> int:
-    if not 0 <= seed < 2**31:
-        raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
-    return seed
-
-
 def _named(
     heuristics: Sequence[str | OwnFunction] | None,
 ) -> tuple[str | OwnFunction, ...] | None:
@@ -163,15 +107,6 @@ def _named(
     if callable(heuristics):
         raise InputError("expected a list of functions, got one", field="heuristics")
     return None if heuristics is None else tuple(heuristics)
-
-
-def _jitter(robust: float | None) -> float | None:
-    if robust is not None and not 0 < robust <= MOST_JITTER:
-        raise InputError(
-            f"expected a coefficient of variation above 0, at most {MOST_JITTER:g}, got {robust:g}",
-            field="robust",
-        )
-    return robust
 
 
 def default_workers() -> int:

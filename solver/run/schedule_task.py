@@ -31,7 +31,7 @@ from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.run.start import START, known_schedule
 from ppsolve.solver.run.step import Step, Steps
 from ppsolve.solver.run.steps import SEARCHED, STEPS
-from ppsolve.solver.run.task import Lowers, Task
+from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -54,7 +54,7 @@ class ScheduleTask(Task):
     proves_instance: ClassVar[bool] = True
     """Whether what is proved of its problem is proved of the instance."""
 
-    def __init__(self, kind: Lowers, instance: Instance, problem: Problem) -> None:
+    def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:
         super().__init__(kind, instance, problem.scale, problem.objective)
         self.problem = problem
         self.implied = ImpliedOrder(problem)
@@ -182,12 +182,11 @@ class ScheduleTask(Task):
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
-        return self.kind.entry_of(
-            self.instance,
-            self.problem,
-            outcome,
-            with_schedule=is_lost(self.kind, self.instance, self.problem, outcome),
+        is_kept = is_lost(self.kind, self.instance, self.problem, outcome)
+        entry: HeuristicEntry = self.kind.entry_of(
+            self.instance, self.problem, outcome, with_schedule=is_kept
         )
+        return entry
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached in ticks, None where it broke a rule."""

@@ -3,71 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import Bottleneck, Figure, HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import Bottleneck, Figure, HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.board import Board, Bound, Incumbent, admit_checked
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.run.step import Step, Steps
-
-
-class Lowers(Protocol):
-    """What a task asks of the kind of its instance, see `Kind`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the kind."""
-
-    def lower(self, instance: Any, *, exact: bool = False, document: Any = None) -> Problem:
-        """Lower an instance to its problem."""
-
-    def value_unit(self, instance: Any) -> str:
-        """Return the unit of values."""
-
-    def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
-        """Return the models of results and entries."""
-
-    def heuristics_of(self, instance: Any) -> tuple[Heuristic, ...]:
-        """Return the heuristics that are run on an instance."""
-
-    def obstacle(self, heuristic: Heuristic, instance: Any) -> str | None:
-        """Return why a heuristic cannot be run."""
-
-    def run_heuristic(
-        self,
-        heuristic: Heuristic,
-        instance: Any,
-        problem: Problem,
-        group_size: int | None = None,
-        effort: Effort | None = None,
-    ) -> HeuristicOutcome:
-        """Run a heuristic and check its schedule."""
-
-    def follow(self, instance: Any, problem: Problem, orders: Sequence[Sequence[Any]]) -> Proposal:
-        """Time orders of ops."""
-
-    def entry_of(
-        self,
-        instance: Any,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        *,
-        with_schedule: bool = False,
-    ) -> HeuristicEntry:
-        """Return the entry of an outcome."""
-
-    def read(
-        self, instance: Any, problem: Problem, data: Any, source: str | None = None
-    ) -> tuple[Schedule | None, list[Violation]]:
-        """Read the schedule of a document."""
 
 
 class Task(ABC):
@@ -106,9 +53,9 @@ class Task(ABC):
     """Whether the orders of resources are all there is to a schedule."""
 
     def __init__(
-        self, kind: Lowers, instance: Instance, scale: TimeScale, objective: Objective
+        self, kind: Any, instance: Instance, scale: TimeScale, objective: Objective
     ) -> None:
-        self.kind = kind
+        self.kind: Any = kind  # a `Kind`, which is a row above
         self.instance: Any = instance
         self.scale, self.objective = scale, objective
         self.board = Board(self.admit)

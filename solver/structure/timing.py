@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ppsolve.models.core.dag import Edges, chain_edges
+from ppsolve.models.core.dag import Edges, chain_edges, find_cycle
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
@@ -20,7 +20,7 @@ from ppsolve.solver.kernels.longest_paths import (
     sort_ops,
 )
 from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
-from ppsolve.solver.structure.tables import graph_of, resource_use_of
+from ppsolve.solver.structure.tables import graph_of, joined, resource_use_of
 
 
 class Network:
@@ -44,10 +44,6 @@ class Network:
             flat[pointer[op] : pointer[op + 1]] if length else []
             for op, length in enumerate(self.duration)
         ]
-
-    def successors(self, op: int) -> list[int]:
-        """Return the ops that wait for `op`."""
-        return self.successor[self.pointer[op] : self.pointer[op + 1]]
 
 
 def time_orders(
@@ -89,8 +85,7 @@ def time_orders(
     else:
         _follow(graph, start)
     if start.min(initial=0) == FREE:
-        stuck = set(np.flatnonzero(start == FREE).tolist())
-        raise DeadlockError(problem.op_names(short_cycle(Network(problem, *edges), stuck)))
+        raise DeadlockError(problem.op_names(short_cycle(problem, *edges)))
     return Schedule(problem, start, extra)
 
 
@@ -144,15 +139,13 @@ def _first_come_use(problem: Problem, served: ResourceUse) -> FirstComeUse:
     return FirstComeUse(served, problem.pinned, pointer, begin, end)
 
 
-def short_cycle(network: Network, stuck: set[int], searches: int = 64) -> list[int]:
-    """Return a short cycle among the ops in `stuck`, each op waiting for the one before it.
+def short_cycle(problem: Problem, *edges: Edges, searches: int = 64) -> list[int]:
+    """Return a short cycle of precedences that have one, each op waiting for the one before it.
 
     Parameters
     ----------
-    network : Network
-        The precedences.
-    stuck : set of int
-        Ops of which each waits for another one of them, so that they contain a cycle.
+    problem, *edges : Problem, Edges
+        n ops, and further precedences.
     searches : int
         Ops of a cycle from which a shorter one is searched; with fewer the cycle may be longer.
 
@@ -161,31 +154,19 @@ def short_cycle(network: Network, stuck: set[int], searches: int = 64) -> list[i
     list of int
         Op numbers, the smallest first.
     """
-    best = _any_cycle(network, stuck)
+    before, after, _ = joined(problem, *edges)
+    followers: dict[int, list[int]] = defaultdict(list)
+    for first, second in zip(before.tolist(), after.tolist(), strict=True):
+        followers[first].append(second)
+    best = find_cycle(before, after)
     for origin in sorted(best)[:searches]:
-        cycle = _shortest_through(network, stuck, origin, len(best))
-        if cycle is not None:
-            best = cycle
+        best = _shortest_through(followers, origin, len(best)) or best
     first = best.index(min(best))
     return best[first:] + best[:first]
 
 
-def _any_cycle(network: Network, stuck: set[int]) -> list[int]:
-    blocker = {
-        waiter: op for op in sorted(stuck) for waiter in network.successors(op) if waiter in stuck
-    }
-    place: dict[int, int] = {}
-    path: list[int] = []
-    op = min(blocker)
-    while op not in place:
-        place[op] = len(path)
-        path.append(op)
-        op = blocker[op]
-    return path[place[op] :][::-1]
-
-
 def _shortest_through(
-    network: Network, stuck: set[int], origin: int, limit: int
+    followers: Mapping[int, list[int]], origin: int, limit: int
 ) -> list[int] | None:
     """Return the shortest cycle through `origin`, None unless it is shorter than `limit`."""
     parent = {origin: origin}
@@ -194,13 +175,13 @@ def _shortest_through(
         op, length = frontier.popleft()
         if length >= limit:
             return None
-        for waiter in network.successors(op):
+        for waiter in followers.get(op, ()):
             if waiter == origin:
                 path = [op]
                 while path[-1] != origin:
                     path.append(parent[path[-1]])
                 return path[::-1]
-            if waiter in stuck and waiter not in parent:
+            if waiter not in parent:
                 parent[waiter] = op
                 frontier.append((waiter, length + 1))
     return None

@@ -211,7 +211,7 @@ def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "quick_bounds", lambda *_: [Bound("wrong", 10**9)])
     instance = pipeline(2, 4, 2)
-    options = Options.checked(
+    options = Options(
         time_limit=5,
         gap=0,
         deterministic_limit=None,

@@ -41,7 +41,7 @@ def turn_with(
     task = kind_of(instance).task(instance)
     assert isinstance(task, ScheduleTask)
     task.board.propose(list_tail(task.problem), "list-tail")
-    given = Options.checked(**{"time_limit": 60.0, **options})
+    given = Options(**{"time_limit": 60.0, **options})
     return Turn(task, given, Clock(60.0), params=params)
 
 

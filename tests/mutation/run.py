@@ -39,7 +39,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "solver/kinds/kfac": ("kfac",),
     "solver/kernels": ("kernels", "heuristics", "structure", "bounds"),
     "solver/kinds/overlap": ("overlap",),
-    "solver/exact/periodic": ("periodic",),
     "solver/kinds/pipeline": ("pipeline",),
     "solver/heuristics": ("heuristics",),
     "solver/studies/plan": ("plan",),

@@ -145,8 +145,7 @@ def test_shortest_of_two_long_cycles_is_named() -> None:
 def test_a_cycle_is_found_behind_what_only_waits_for_it() -> None:
     # a waits for the cycle of b, c and d, but is not in it.
     problem = graph([op(name, 1) for name in "abcd"], (("d", "a"), ("b", "c"), ("c", "d")))
-    network = Network(problem, tuple(np.array([n]) for n in (3, 1, 0)))
-    assert short_cycle(network, {0, 1, 2, 3}) == [1, 2, 3]
+    assert short_cycle(problem, tuple(np.array([n]) for n in (3, 1, 0))) == [1, 2, 3]
 
 
 def test_op_without_length_takes_no_turn_of_an_ordered_resource() -> None:

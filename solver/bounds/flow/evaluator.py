@@ -1,4 +1,4 @@
-"""Times of permutations under a pattern: given ones, or all of few micro-batches."""
+"""Times of permutations of micro-batches under a pattern."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.bounds.flow.flow import Flow, Paths, earlier_twins
+from ppsolve.solver.bounds.flow.flow import Flow, Paths
 from ppsolve.solver.bounds.flow.patterns import Pattern
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kernels.topological_order import (
@@ -15,8 +15,6 @@ from ppsolve.solver.kernels.topological_order import (
     Lengths,
     LineOrder,
     LineTimes,
-    SlotSearch,
-    best_permutation,
     time_line,
     time_permutations,
 )
@@ -161,61 +159,3 @@ def _rest(flow: Flow, after: IntArray) -> IntArray:
         if own.any():
             rest[resource] = flow.duration[:, own].sum() + after[:, own].min()
     return rest
-
-
-def best_under(
-    evaluator: Evaluator,
-    pattern: Pattern,
-    *,
-    limit: int = NEVER - 2,
-    visits: int = 10_000,
-) -> tuple[Timed | None, bool]:
-    """Return the best permutation of few micro-batches under a pattern, by branch and bound.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        Tables of the flow.
-    pattern : Pattern
-        The pattern.
-    limit : int
-        Makespan in ticks that nothing has to be sought beyond.
-    visits : int
-        Slots that are filled at most.
-
-    Returns
-    -------
-    Timed or None, bool
-        The best one that was found, None where none keeps pools and limit; and whether all
-        permutations were tried or shown to be no better.
-    """
-    flow = evaluator.flow
-    count = flow.num_microbatches
-    alike = np.hstack([flow.duration, flow.acquire, flow.release])
-    line, until = _by_slots(evaluator, pattern)
-    free, (chosen, row) = np.ones(count, np.int64), np.zeros((2, count), np.int64)
-    best = np.zeros(count + 1, dtype=np.int64)
-    filled = best_permutation(
-        evaluator.lengths,
-        LineOrder(line, pattern.before, row),
-        evaluator.scratch(),
-        SlotSearch(until, earlier_twins(alike), limit, visits, free, chosen),
-        best,
-    )
-    value = int(best[count])
-    found = Timed(value, pattern, best[:count]) if value <= limit else None
-    return found, bool(filled <= visits)
-
-
-def _by_slots(evaluator: Evaluator, pattern: Pattern) -> tuple[IntArray, IntArray]:
-    """Return the line by the last slot that each node waits for, and nodes up to each slot."""
-    chain, before = evaluator.chain, pattern.before
-    sources = np.split(chain.source, chain.pointer[1:-1])
-    needs = np.zeros(len(pattern.line) + 1, dtype=np.int64)
-    for node in pattern.line.tolist():
-        slot, position = chain.slot[node], chain.position[node]
-        waited_for = needs[node - position + sources[position]].max(initial=slot)
-        needs[node] = max(waited_for, needs[before[node]])
-    needs = needs[pattern.line]
-    until = np.searchsorted(np.sort(needs), np.arange(evaluator.flow.num_microbatches), "right")
-    return pattern.line[np.argsort(needs, kind="stable")], until.astype(np.int64)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.bounds.flow.evaluator import Evaluator, Timed, best_under
+from ppsolve.solver.bounds.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.flow.patterns import Pattern
 from ppsolve.solver.clock import Clock
@@ -28,7 +28,6 @@ class FlowSearchParams:
     """Effort of the search over orders of unequal micro-batches; a step is one change tried."""
 
     drawn: int = 64  # random permutations that a pattern begins with, besides those by size
-    all_tried: int = 8  # micro-batches up to which it begins with the best of all permutations
     race_steps: int = 20  # steps per op in the first round of the race
     shifts: int = 500  # steps in 1,000 that move an op on its device, once patterns change too
     heats: tuple[float, ...] = (0.1, 0.03, 0.3)  # worsening accepted at first, in mean durations
@@ -48,31 +47,18 @@ FLOW_SEARCH = FlowSearchParams()
 Tell = Callable[[Timed], None]
 
 
-def search_permutations(
-    evaluator: Evaluator,
-    starts: Iterable[Timed],
-    clock: Clock | None = None,
-    *,
-    target: int = 0,
-    seed: int = 0,
-    steps: int | None = None,
-    tell: Tell | None = None,
-    params: FlowSearchParams = FLOW_SEARCH,
-) -> Timed | None:
-    """Return the best line that is found: order of micro-batches, and of ops on every device.
+@dataclass
+class PermutationSearch:
+    """A search for the best line: order of micro-batches, and of ops on every device.
 
     Parameters
     ----------
     evaluator : Evaluator
         Tables of the flow.
-    starts : iterable of Timed
-        Patterns to begin with, each with a permutation; those that overrun a pool too.
-    clock : Clock, optional
+    clock : Clock
         Once it is over, the best line so far is returned.
     target : int
         Makespan in ticks that nothing has to be sought below.
-    seed : int
-        Seed of all random choices.
     steps : int, optional
         Changes that are tried, whatever the clock says; without clock and steps their number
         depends on the size of the flow. With steps the same line is found on every machine.
@@ -80,40 +66,41 @@ def search_permutations(
         Told of better lines.
     params : FlowSearchParams
         Effort.
-
-    Returns
-    -------
-    Timed or None
-        None where every pattern overruns a pool.
     """
-    clock = clock or Clock()
-    if steps is None and not clock.is_limited:
-        steps = min(params.counted_steps * evaluator.flow.ops.size, params.most_counted)
-    return _PermutationSearch(evaluator, clock, target, seed, steps, tell, params).run(starts)
 
-
-@dataclass
-class _PermutationSearch:
     evaluator: Evaluator
-    clock: Clock
+    clock: Clock = field(default_factory=Clock)
     target: int = 0
-    seed: int = 0
     steps: int | None = None
     tell: Tell | None = None
     params: FlowSearchParams = FLOW_SEARCH
 
     def __post_init__(self) -> None:
-        self.annealer = Annealer(self.evaluator, self.seed)
-        self.rng = np.random.default_rng(self.seed)
+        """Begin without a line."""
+        self.annealer = Annealer(self.evaluator)
+        self.rng = np.random.default_rng(0)
         self.size = self.evaluator.flow.ops.size
         self.mean = max(1.0, float(self.evaluator.flow.duration.mean()))
         self.most = math.inf if self.steps is None else self.steps
+        if self.steps is None and not self.clock.is_limited:
+            self.most = min(self.params.counted_steps * self.size, self.params.most_counted)
         self.done = self.done_at_least = self.begun = 0
         self.least = NEVER
         self.pace: float | None = None
         self.best: Timed | None = None
 
     def run(self, starts: Iterable[Timed]) -> Timed | None:
+        """Return the best line that is found, None where every pattern overruns a pool.
+
+        Parameters
+        ----------
+        starts : iterable of Timed
+            Patterns to begin with, each with a permutation; those that overrun a pool too.
+
+        Returns
+        -------
+        Timed or None
+        """
         patterns: list[Timed] = []
         self._round(_kept(starts, patterns))
         idle = 0 if _may_overrun(self.evaluator.flow) else self.params.fresh_rounds
@@ -165,14 +152,11 @@ class _PermutationSearch:
         return pool
 
     def _first(self, start: Timed) -> Timed:
-        """Return a pattern with its best permutation, or the best of those by size and drawn."""
+        """Return a pattern with the best of its permutation, those by size, and drawn ones."""
         permutations = np.stack([start.permutation, *self._orders()])
         values = self.evaluator.values(start.pattern, permutations)
         best = int(values.argmin())
-        found = Timed(int(values[best]), start.pattern, permutations[best])
-        if len(start.permutation) > self.params.all_tried:
-            return found
-        return best_under(self.evaluator, start.pattern, limit=found.value - 1)[0] or found
+        return Timed(int(values[best]), start.pattern, permutations[best])
 
     def _orders(self) -> list[IntArray]:
         work = self.evaluator.flow.duration.sum(axis=1)
@@ -256,11 +240,11 @@ _ODDS = exponential_quantiles(1024)
 class Annealer:
     """Anneals lines of one flow; keeps room and random numbers between calls."""
 
-    def __init__(self, evaluator: Evaluator, seed: int = 0) -> None:
+    def __init__(self, evaluator: Evaluator) -> None:
         flow = evaluator.flow
         size, count = flow.ops.size, flow.num_microbatches
         self.evaluator = evaluator
-        self.rng = np.array([1 + (seed * 7919 + 12345) % (2**31 - 2)], dtype=np.int64)
+        self.rng = np.array([12346], dtype=np.int64)
         lengths = (size + 1,) * 4 + (size, size, flow.num_resources, size, count)
         self.room = AnnealingBuffers(
             evaluator.scratch(),
@@ -269,13 +253,7 @@ class Annealer:
         )
 
     def improve(
-        self,
-        timed: Timed,
-        steps: int,
-        *,
-        heat: int,
-        shifts: int,
-        target: int = 0,
+        self, timed: Timed, steps: int, *, heat: int, shifts: int, target: int = 0
     ) -> Timed:
         """Return the best of a number of changes, one after the other.
 

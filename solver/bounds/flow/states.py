@@ -67,6 +67,8 @@ from ppsolve.solver.kernels.state_search import (
 class StatesParams:
     """Effort of the search through states."""
 
+    max_states: int = 2**16  # of a level
+    max_placed: float = math.inf  # ops: no round begins that is expected to place more
     first_width: int = 4  # states of a level in the first round
     widening: int = 4  # factor of the next one
     room: int = 4  # rows for new states, as a multiple of those that stay
@@ -96,8 +98,6 @@ def solve_states(
     delay: IntArray | None = None,
     lower: int = 0,
     clock: Clock | None = None,
-    max_states: int = 2**16,
-    max_placed: float = math.inf,
     params: StatesParams = STATES,
 ) -> StatesAnswer | None:
     """Search for a makespan below an upper bound.
@@ -115,19 +115,15 @@ def solve_states(
         A makespan that is known to be a lower bound, in ticks: the search ends where it is met.
     clock : Clock, optional
         Asked after a few thousand states.
-    max_states : int
-        Most states of a level.
-    max_placed : float
-        Ops that may be placed: no round begins that is expected to place more.
     params : StatesParams
-        Widths of the levels.
+        Effort.
 
     Returns
     -------
     StatesAnswer or None
         None where flows of this shape have no such states, see `_shape_of`.
     """
-    shape = _shape_of(flow, params.max_phases)
+    shape = _shape_of(flow)
     if shape is None:
         return None
     delay = np.zeros_like(flow.duration) if delay is None else delay
@@ -136,7 +132,7 @@ def solve_states(
     best: list[int] | None = None
     asked, upper = upper, min(upper, _horizon(flow, delay))
     bound, placed, last_placed = min(lower, upper), 0, 0
-    width = min(params.first_width, max_states)
+    width = min(params.first_width, params.max_states)
     while bound < upper and not clock.is_over:
         levels = _Round(shape, batch, width, params)
         expect(20 * params.widening * last_placed)  # an op takes 20 steps of other kernels
@@ -147,8 +143,8 @@ def solve_states(
         placed += last_placed
         width *= params.widening
         words = width * params.room * levels.columns.width
-        is_too_wide = width > max_states or words > params.max_words
-        if is_too_wide or placed + params.widening * last_placed > max_placed:
+        is_too_wide = width > params.max_states or words > params.max_words
+        if is_too_wide or placed + params.widening * last_placed > params.max_placed:
             break
     if best is None and bound >= upper:
         upper = bound = asked
@@ -287,7 +283,7 @@ Before = tuple[tuple[tuple[int, int], ...], ...]
 """By position: the positions before it, each with its lag."""
 
 
-def _shape_of(flow: Flow, max_phases: int = STATES.max_phases) -> FlowShape | None:
+def _shape_of(flow: Flow) -> FlowShape | None:
     """Return the phases and tables that flows of one shape share.
 
     None where a state would need more than one moment per micro-batch and resource: ops that
@@ -315,7 +311,6 @@ def _shape_of(flow: Flow, max_phases: int = STATES.max_phases) -> FlowShape | No
         tuple(takes),
         tuple(gives),
         len(flow.room),
-        max_phases,
     )
 
 
@@ -327,10 +322,9 @@ def _shape(
     takes: tuple[bool, ...],
     gives: tuple[bool, ...],
     num_pools: int,
-    max_phases: int,
 ) -> FlowShape | None:
-    masks = _masks(before, max_phases)
-    if len(masks) > max_phases:
+    masks = _masks(before, STATES.max_phases)
+    if len(masks) > STATES.max_phases:
         return None
     waits = tuple(
         tuple((u, lag) for u, lag in row if resource[u] != resource[v] or lag)

@@ -26,6 +26,7 @@ from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_collectives
@@ -38,9 +39,7 @@ from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
 from ppsolve.solver.kinds.pipeline.small_flow import (
-    NO_VALUE,
     STATES,
-    STEADY_STATE,
     StateSearchParams,
     search_states,
 )
@@ -222,7 +221,7 @@ def raise_flow_bounds(turn: Turn) -> None:
     """Raise the bound of unequal micro-batches by rules that take more time."""
     expect(MANY_STEPS)
     board, known = turn.board, Relaxations(turn.task.implied, turn.clock)
-    upper = NO_VALUE if board.value is None else board.value
+    upper = NEVER if board.value is None else board.value
     for found in costly_bounds(known, board.bound.value, upper):
         board.raise_bound(found.value, found.name, found.resource)
 
@@ -270,6 +269,6 @@ PIPELINE = PipelineKind(
     PipelineInstance,
     lower_pipeline,
     # The flow of `permutations` has the collectives: none is added to its schedules.
-    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS, STEADY_STATE)), *BASELINES),
+    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS)), *BASELINES),
     PipelineResult,
 )

@@ -23,7 +23,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.bounds.flow.flow import Flow, flow_of
 from ppsolve.solver.bounds.flow.patterns import Pattern
-from ppsolve.solver.bounds.flow.search import FLOW_SEARCH, search_permutations
+from ppsolve.solver.bounds.flow.search import FLOW_SEARCH, PermutationSearch
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
@@ -216,13 +216,9 @@ def search_orders(request: Request) -> Proposal:
     changes = FLOW_SEARCH.least_steps if limited else FLOW_SEARCH.counted_steps
     expect(changes * flow.ops.size * flow.ops.size // 2)
 
-    best = search_permutations(
-        evaluator,
-        patterns_of(request, evaluator),
-        effort.clock,
-        target=effort.board.bound.value,
-        tell=_proposing(request, flow),
-    )
+    target, tell = effort.board.bound.value, _proposing(request, flow)
+    search = PermutationSearch(evaluator, effort.clock, target, tell=tell)
+    best = search.run(patterns_of(request, evaluator))
     if best is None:
         raise HeuristicFailedError("no published order keeps the memory limits")
     return Proposal(_timed_schedule(problem, flow, best))

@@ -1,4 +1,4 @@
-"""Exact searches of special pipelines: states of small flows, and short schedules stretched."""
+"""The exact search of small pipelines through the states of their flow."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.flow.flow import Flow
-from ppsolve.solver.bounds.flow.states import solve_states
-from ppsolve.solver.exact.periodic import steady_schedule
-from ppsolve.solver.exact.periodic.steady_state import PARAMS
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
-from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, has_unequal_microbatches
+from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.run.step import Turn
 
 STATES = "states"
 """Name of the search in reports."""
-
-NO_VALUE = 2**62
-"""Upper bound in ticks where no schedule is known."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +41,10 @@ def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:
         return
     answer = solve_states(
         flow,
-        NO_VALUE if board.value is None else board.value,
+        NEVER if board.value is None else board.value,
         lower=board.bound.value,
         clock=turn.clock.share(params.share),
-        max_placed=params.most_placed,
+        params=StatesParams(max_placed=params.most_placed),
     )
     if answer is None:
         return
@@ -59,27 +53,3 @@ def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:
         starts[flow.ops] = answer.starts
         board.propose(Schedule(task.problem, starts), STATES)
     board.raise_bound(answer.bound, STATES)
-
-
-ALIKE = Requirement(
-    "micro-batches that are all alike", lambda instance: not has_unequal_microbatches(instance)
-)
-MANY = Requirement(
-    f"micro-batches >= {PARAMS.least_times} x devices",
-    lambda instance: instance.num_microbatches >= PARAMS.least_times * instance.num_devices,
-)
-
-
-def steady_state(request: Request) -> Proposal:
-    """Return the schedule of a few micro-batches with a periodic middle for the others."""
-    return Proposal(steady_schedule(request.problem, request.effort))
-
-
-STEADY_STATE = Heuristic(
-    "steady-state",
-    "fill and drain of a short schedule, and a cycle in between",
-    steady_state,
-    A_PIPELINE,
-    (ALIKE, MANY),
-    is_search=True,
-)

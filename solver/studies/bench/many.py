@@ -138,7 +138,7 @@ def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]
     if given["workers"] is None:
         given["workers"] = 1 if given.get("deterministic") else max(1, workers)
     checked = {field.name for field in fields(Options)}
-    Options.checked(**{name: value for name, value in given.items() if name in checked})
+    Options(**{name: value for name, value in given.items() if name in checked})
     return given
 
 

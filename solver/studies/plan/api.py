@@ -76,7 +76,7 @@ def plan(
         An option is out of range, a schedule is unknown, or the search excludes everything.
     """
     _check_options(request, finalists)
-    options = Options.checked(
+    options = Options(
         time_limit=time_limit, gap=gap, workers=workers, seed=seed, deterministic=deterministic
     )
     limits = PlanLimits(options, finalists, exhaustive)

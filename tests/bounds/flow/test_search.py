@@ -14,7 +14,7 @@ from ppsolve.solver.bounds.flow import search as module
 from ppsolve.solver.bounds.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.bounds.flow.patterns import Pattern
-from ppsolve.solver.bounds.flow.search import FlowSearchParams, search_permutations
+from ppsolve.solver.bounds.flow.search import FlowSearchParams, PermutationSearch
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.timing import time_orders
@@ -45,23 +45,23 @@ def _best_of_all(evaluator, starts):
 )
 def test_it_is_no_worse_than_all_permutations_under_all_patterns(memory):
     problem, flow, evaluator, starts = _case(memory=memory)
-    found = search_permutations(evaluator, starts, steps=20_000)
+    found = PermutationSearch(evaluator, steps=20_000).run(starts)
     assert found.value <= _best_of_all(evaluator, starts)
     schedule = time_orders(problem, found.pattern.orders(flow, found.permutation))
     assert schedule.makespan == found.value
     assert not check_schedule(problem, schedule)
 
 
-def test_steps_and_seed_decide_what_is_found():
+def test_steps_decide_what_is_found():
     _, _, evaluator, starts = _case()
-    first, second = (search_permutations(evaluator, starts, steps=900, seed=5) for _ in range(2))
+    first, second = (PermutationSearch(evaluator, steps=900).run(starts) for _ in range(2))
     assert (first.pattern.line == second.pattern.line).all()
     assert (first.permutation == second.permutation).all()
 
 
-def test_a_clock_that_is_over_gets_the_best_permutation_of_the_first_pattern():
+def test_a_clock_that_is_over_gets_the_best_drawn_permutation_of_the_first_pattern():
     _, _, evaluator, starts = _case()
-    found = search_permutations(evaluator, starts, Clock(0.0))
+    found = PermutationSearch(evaluator, Clock(0.0)).run(starts)
     assert found.pattern is starts[0].pattern
     assert found.value <= starts[0].value
 
@@ -73,7 +73,7 @@ TIGHT = {"capacity": 2, "activation": 1}
 def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
     _, _, evaluator, starts = _case(memory=TIGHT)
     params = FlowSearchParams(fresh_rounds=2)
-    search = module._PermutationSearch(evaluator, Clock(1000.0), params=params)
+    search = module.PermutationSearch(evaluator, Clock(1000.0), params=params)
     # The second finds nothing, the third something, the fourth and the fifth nothing.
     values = [9, 9, 7, 8, 7, 1]
     left = iter(values)
@@ -89,14 +89,14 @@ def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
 def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkeypatch):
     _, _, evaluator, starts = _case(memory=TIGHT)
     params = FlowSearchParams(least_steps=5)
-    begun, begin = [], module._PermutationSearch._begin
+    begun, begin = [], module.PermutationSearch._begin
 
     def noted(self, patterns):
         begun.append(begin(self, patterns))
         return begun[-1]
 
-    monkeypatch.setattr(module._PermutationSearch, "_begin", noted)
-    found = search_permutations(evaluator, iter(starts), Clock(1000.0), params=params)
+    monkeypatch.setattr(module.PermutationSearch, "_begin", noted)
+    found = PermutationSearch(evaluator, Clock(1000.0), params=params).run(iter(starts))
     assert found.value <= _best_of_all(evaluator, starts)
     assert len(begun) > params.fresh_rounds
     assert {len(pool) for pool in begun} == {sum(start.is_feasible for start in starts)}
@@ -106,23 +106,23 @@ def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkey
 def test_where_memory_holds_everything_there_is_one_round(memory, monkeypatch):
     _, _, evaluator, starts = _case(memory=memory)
     params = FlowSearchParams(least_steps=5)
-    rounds, each = [], module._PermutationSearch._round
+    rounds, each = [], module.PermutationSearch._round
     monkeypatch.setattr(
-        module._PermutationSearch,
+        module.PermutationSearch,
         "_round",
         lambda self, patterns: rounds.append(each(self, patterns)),
     )
-    search_permutations(evaluator, starts, Clock(1000.0), params=params)
+    PermutationSearch(evaluator, Clock(1000.0), params=params).run(starts)
     assert len(rounds) == 1
 
 
 def test_nothing_is_sought_below_the_target_and_better_lines_are_told():
     _, _, evaluator, starts = _case()
     told = []
-    found = search_permutations(evaluator, starts, target=10**6, tell=told.append)
+    found = PermutationSearch(evaluator, target=10**6, tell=told.append).run(starts)
     assert [each.value for each in told] == [found.value]
     told.clear()
-    found = search_permutations(evaluator, starts, steps=500, tell=told.append)
+    found = PermutationSearch(evaluator, steps=500, tell=told.append).run(starts)
     values = [each.value for each in told]
     assert values == sorted(set(values), reverse=True)
     assert values[-1] == found.value
@@ -139,7 +139,7 @@ def test_without_any_pattern_that_keeps_its_pools_there_is_no_line():
     gpipe = next(outcome.schedule for outcome in outcomes if outcome.name == "gpipe")
     start = evaluator.timed(*Pattern.of(flow, gpipe))
     assert not start.is_feasible
-    assert search_permutations(evaluator, [start], steps=500) is None
+    assert PermutationSearch(evaluator, steps=500).run([start]) is None
 
 
 def test_pools_that_several_resources_use_follow_no_order():
@@ -154,7 +154,7 @@ def test_pools_that_several_resources_use_follow_no_order():
 def test_a_first_run_that_waited_long_does_not_end_the_search():
     # As when a kernel was compiled within it: a second for each change.
     _, _, evaluator, _ = _case()
-    search = module._PermutationSearch(evaluator, Clock(1000.0))
+    search = module.PermutationSearch(evaluator, Clock(1000.0))
     search.pace = 1e6
     first = search.params.first_steps
     assert search._allowed(5 * first) == first

@@ -12,7 +12,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.flow.flow import Flow, flow_of
-from ppsolve.solver.bounds.flow.states import solve_states
+from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from tests.bounds.flow.drawn import drawn, problem_of
@@ -51,7 +51,10 @@ def test_it_finds_and_proves_what_exhaustive_search_finds(seed):
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_states_left_out_bound_what_was_not_seen(seed, width):
     flow = drawn(seed)
-    best, answer = solve_states(flow, FAR), solve_states(flow, FAR, max_states=width)
+    best, answer = (
+        solve_states(flow, FAR),
+        solve_states(flow, FAR, params=StatesParams(max_states=width)),
+    )
     assert best is not None
     assert answer is not None
     assert best.value is not None
@@ -83,7 +86,7 @@ def test_a_schedule_that_meets_a_known_bound_ends_the_search():
     known = solve_states(flow, FAR)
     assert known is not None
     assert known.value is not None
-    again = solve_states(flow, FAR, lower=known.value, max_states=16)
+    again = solve_states(flow, FAR, lower=known.value, params=StatesParams(max_states=16))
     assert again is not None
     assert (again.value, again.bound, again.proved) == (known.value, known.value, True)
     assert again.placed <= known.placed
@@ -99,7 +102,9 @@ def test_no_room_for_any_micro_batch_leaves_nothing():
 def test_microbatches_that_are_alike_are_not_permuted():
     alike = pipeline([[2] * 5, [3] * 5], [[4] * 5, [2] * 5])
     unlike = replace(alike, duration=alike.duration + np.arange(5)[:, None])
-    answers = [solve_states(flow, FAR, max_states=64) for flow in (alike, unlike)]
+    answers = [
+        solve_states(flow, FAR, params=StatesParams(max_states=64)) for flow in (alike, unlike)
+    ]
     assert answers[0] is not None
     assert answers[1] is not None
     assert answers[0].proved

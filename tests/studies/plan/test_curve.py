@@ -89,7 +89,6 @@ class TestMeasuring:
             "permutations",
             "list-sweep",
             "order-search",
-            "steady-state",
         }
         assert all(all_heuristics()[name].is_search for name in left_out)
 

@@ -19,7 +19,7 @@ from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.bounds.flow.states import solve_states
 from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.pipeline.small_flow import NO_VALUE
+from ppsolve.solver.kernels.records import NEVER
 
 NAME = "assignments"
 """Name of this search in reports."""
@@ -71,7 +71,7 @@ def has_few(instance: PipelineInstance, params: EnumerationParams = EnumerationP
 @dataclass
 class _Known:
     bound: int
-    value: int = NO_VALUE
+    value: int = NEVER
     starts: IntArray | None = None
     looks: int = 0
 
@@ -117,8 +117,8 @@ class AssignmentEnumeration:
         @cache
         def best(left: frozenset[int], replicas: int) -> tuple[int, Members]:
             if not replicas:
-                return (NO_VALUE, ()) if left else (0, ())
-            found: tuple[int, Members] = (NO_VALUE, ())
+                return (NEVER, ()) if left else (0, ())
+            found: tuple[int, Members] = (NEVER, ())
             for those in self._by_first[min(left)] if left else []:
                 if known[those].bound < found[0] and left.issuperset(those):
                     value, others = best(left.difference(those), replicas - 1)

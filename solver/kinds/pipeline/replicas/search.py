@@ -16,7 +16,7 @@ from ppsolve.solver.bounds.flow.microbatch_exchange import (
     improve_slowest,
     sizes_of,
 )
-from ppsolve.solver.bounds.flow.states import solve_states
+from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
 from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
@@ -112,7 +112,7 @@ class ReplicaSearch:
         search.walk(1, 0, 1)
         flow = rows_of(self.flow, search.members[0])
         if not self.shape.replicas.is_free and flow.ops.size <= self.params.most_ops:
-            solve_states(flow, TOO_LONG, max_states=1)
+            solve_states(flow, TOO_LONG, params=StatesParams(max_states=1))
 
     def run(self, clock: Clock, patience: float) -> None:
         """Search until the clock is over, the bound is met, or patience ends.
@@ -139,7 +139,8 @@ class ReplicaSearch:
             flow = rows_of(self.flow, members)
             if flow.ops.size > self.params.most_ops:
                 return
-            answer = solve_states(flow, best, clock=clock, max_states=self.params.most_states)
+            effort = StatesParams(max_states=self.params.most_states)
+            answer = solve_states(flow, best, clock=clock, params=effort)
             if answer is None:
                 return
             self.bound = max(self.bound, answer.bound)

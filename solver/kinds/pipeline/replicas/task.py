@@ -22,6 +22,7 @@ from ppsolve.solver.bounds.registry import assignment_bounds, flow_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.microbatch_exchange import TOO_LONG
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.pipeline.replicas.enumerate_assignments import NAME as EVERY
 from ppsolve.solver.kinds.pipeline.replicas.enumerate_assignments import (
     AssignmentEnumeration,
@@ -34,7 +35,7 @@ from ppsolve.solver.kinds.pipeline.replicas.heuristics import (
 )
 from ppsolve.solver.kinds.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.kinds.pipeline.replicas.shape import ReplicaShape
-from ppsolve.solver.kinds.pipeline.small_flow import NO_VALUE, STATES
+from ppsolve.solver.kinds.pipeline.small_flow import STATES
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
@@ -295,7 +296,7 @@ def try_every_assignment(turn: Turn) -> None:
     if not turn.options.deterministic:
         search.run(turn.clock.share(EVERY_SHARE), EVERY_PATIENCE)
     task.propose_best(search)
-    upper = NO_VALUE if board.value is None else board.value
+    upper = NEVER if board.value is None else board.value
     every = AssignmentEnumeration(task.instance, task.scale, search.loads, upper)
     for members, starts in every.improve(turn.clock.share(EVERY_SHARE)):
         problem = lower_joint(task.instance, members)
@@ -408,7 +409,7 @@ def _by_label(problem: Problem) -> IntArray:
 
 
 def _value(part: ReplicaProblem, start: IntArray | None) -> int:
-    return NO_VALUE if start is None else Schedule(part.problem, start).value
+    return NEVER if start is None else Schedule(part.problem, start).value
 
 
 def _by_start(schedule: Schedule) -> Members:
