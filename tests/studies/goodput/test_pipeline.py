@@ -15,7 +15,8 @@ from ppsolve.solver.studies.goodput.curve import ScheduleCurve, WrongBoundError
 from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
 from ppsolve.solver.studies.goodput.step import Interval
-from ppsolve.solver.studies.plan.curve import default_microbatches, measure_curve
+from ppsolve.solver.studies.plan.curve import measure_curve
+from tests.studies.goodput.curve_cases import numbers_of
 from tests.studies.goodput.pipeline_cases import GRAD, SIZES, measured, model, performance, pipeline
 
 
@@ -91,7 +92,7 @@ class TestStepTime:
 
     def test_1f1b_with_latency_by_measurement(self) -> None:
         instance = pipeline(p2p={"latency": 1})
-        curve = measure_curve(instance, default_microbatches(instance), heuristics=["1f1b"])
+        curve = measure_curve(instance, numbers_of(instance), heuristics=["1f1b"])
         base = model()
         found = PipelineGoodput(base, {1: curve}).step_time(2, 2, 1, 64)
         sync = base.network_time(2, 2) * 1000
@@ -135,7 +136,7 @@ class TestStepTime:
         # The steps after 17 and 21 are 3 by chance, 4.5 in truth.
         instance = pipeline(p2p={"latency": 1})
         sync, base = 0.02, model(1, alpha_r=0.02, beta_r=0.0, gamma=3)
-        every = measure_curve(instance, default_microbatches(instance), heuristics=["1f1b"])
+        every = measure_curve(instance, numbers_of(instance), heuristics=["1f1b"])
         few = measure_curve(instance, points, heuristics=["1f1b"])
         assert every.steady.repeats
         assert not few.steady.repeats
