@@ -123,7 +123,7 @@ def test_instances_of_one_file_only_are_no_regressions() -> None:
 
 
 def test_versions_and_keys_do_not_tell_instances_apart() -> None:
-    later = unproved(key="other", value=210, settings={"version": "9"}, machine_id="m2")
+    later = unproved(key="other", value=210, settings={"version": "9"}, machine="m2")
     comparison = compared(unproved(settings={"version": "8"}), later)
     assert told(comparison) == [("value", "200", "210")]
     assert comparison.is_other_machine

@@ -109,7 +109,7 @@ def compare(
         only_before=tuple(_label(key) for key in earlier if key not in later),
         only_after=tuple(_label(key) for key in later if key not in earlier),
         contradictions=tuple(found for pair in shared for found in _contradictions(pair)),
-        is_other_machine=any(old.machine_id != new.machine_id for old, new in shared),
+        is_other_machine=any(old.machine != new.machine for old, new in shared),
         has_other_limit=any(old.time_limit != new.time_limit for old, new in shared),
     )
 
