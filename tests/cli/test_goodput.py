@@ -31,7 +31,7 @@ NAMES = ("num_nodes", "num_replicas", "atomic_bsz", "accum_step_time", "optim_st
 def observations():
     """Return exact steps of the model, as rows."""
     nodes, replicas, size = (grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64]))
-    times = MODEL.accum_time(size), MODEL.optim_time(nodes, replicas, size)
+    times = MODEL.perf.accum_time(size), MODEL.perf.optim_time(nodes, replicas, size)
     columns = [column.tolist() for column in (nodes, replicas, size, *times)]
     return [dict(zip(NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -162,7 +162,7 @@ class TestPredict:
         assert (answer.what, answer.init_batch_size) == ("prediction", 128)
         chosen = ([1, 2], [1, 8], [128, 128], [0, 1])
         for name in ("step_time", "throughput"):
-            expected = getattr(MODEL, name)(*chosen)
+            expected = getattr(MODEL if name == "throughput" else MODEL.perf, name)(*chosen)
             assert [getattr(row, name) for row in answer.rows] == pytest.approx(expected, rel=1e-12)
         goodput = [row.goodput for row in answer.rows]
         assert goodput == pytest.approx(MODEL.evaluate(*chosen), rel=1e-12)

@@ -59,63 +59,6 @@ class GoodputModel:
         size = as_number("init_batch_size", self.init_batch_size, above=0)
         object.__setattr__(self, "init_batch_size", int(size) if size == int(size) else size)
 
-    def accum_time(self, atomic_bsz: ArrayLike) -> Quantity:
-        """Return `PerfParams.accum_time`."""
-        return self.perf.accum_time(atomic_bsz)
-
-    def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return the time of the gradient exchange, as `PerfParams.network_time`.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas : number or array
-            As for `PerfParams.step_time`.
-
-        Returns
-        -------
-        float or float64[...]
-            In the unit of the parameters.
-        """
-        return self.perf.network_time(num_nodes, num_replicas)
-
-    def optim_time(
-        self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
-    ) -> Quantity:
-        """Return the time of a step that exchanges gradients, as `PerfParams.optim_time`.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas, atomic_bsz : number or array
-            As for `PerfParams.step_time`.
-
-        Returns
-        -------
-        float or float64[...]
-            In the unit of the parameters.
-        """
-        return self.perf.optim_time(num_nodes, num_replicas, atomic_bsz)
-
-    def step_time(
-        self,
-        num_nodes: ArrayLike,
-        num_replicas: ArrayLike,
-        atomic_bsz: ArrayLike,
-        accum_steps: ArrayLike,
-    ) -> Quantity:
-        """Return the time of a step with its accumulation, as `PerfParams.step_time`.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
-            As for `PerfParams.step_time`.
-
-        Returns
-        -------
-        float or float64[...]
-            In the unit of the parameters.
-        """
-        return self.perf.step_time(num_nodes, num_replicas, atomic_bsz, accum_steps)
-
     def throughput(
         self,
         num_nodes: ArrayLike,

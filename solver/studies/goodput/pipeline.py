@@ -372,7 +372,7 @@ class PipelineGoodput:
         # 0 where the sync is part of the schedules.
         if self.has_sync:
             return np.zeros(nodes.shape)
-        return np.asarray(self.model.network_time(nodes, replicas)) * self._factor
+        return np.asarray(self.model.perf.network_time(nodes, replicas)) * self._factor
 
     def _evaluated(
         self, replicas: IntArray, network: Floats, sizes: IntArray, counts: IntArray

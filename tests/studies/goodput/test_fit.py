@@ -35,8 +35,8 @@ def observe(
     nodes, replicas, atomic = np.array(where, dtype=float).T
     model = GoodputModel(PerfParams(*truth), (1, 1), 1)
     factors = np.exp(noise * np.random.default_rng(seed).normal(size=(2, len(nodes)))) * unit
-    accum = np.asarray(model.accum_time(atomic)) * factors[0]
-    optim = np.asarray(model.optim_time(nodes, replicas, atomic)) * factors[1]
+    accum = np.asarray(model.perf.accum_time(atomic)) * factors[0]
+    optim = np.asarray(model.perf.optim_time(nodes, replicas, atomic)) * factors[1]
     return Observations(nodes, replicas, atomic, accum, optim)
 
 
@@ -175,8 +175,8 @@ def test_residuals_are_logarithmic_errors_in_the_order_given() -> None:
     found = fitted(observed)
     model = GoodputModel(found.raw_params, (1, 1), 1)
     where = observed.num_nodes, observed.num_replicas, observed.atomic_bsz
-    accum = np.log(np.asarray(model.accum_time(where[2])) / observed.accum_step_time)
-    optim = np.log(np.asarray(model.optim_time(*where)) / observed.optim_step_time)
+    accum = np.log(np.asarray(model.perf.accum_time(where[2])) / observed.accum_step_time)
+    optim = np.log(np.asarray(model.perf.optim_time(*where)) / observed.optim_step_time)
     np.testing.assert_allclose(found.residuals, np.column_stack([accum, optim]), atol=1e-12)
 
 
