@@ -9,7 +9,7 @@ from typing import Any
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import Records
 from ppsolve.solver.studies.bench.report.cases import ScoredRecord, cases_of
-from ppsolve.solver.studies.bench.report.comparison import Comparison, Judgement, compare
+from ppsolve.solver.studies.bench.report.comparison import Comparison, compare
 from ppsolve.solver.studies.bench.report.findings import Contradiction, contradictions
 from ppsolve.solver.studies.bench.report.rows import (
     FamilyRow,
@@ -58,7 +58,7 @@ def bench_report(
     records: Records,
     source: str,
     baseline: tuple[Records, str] | None = None,
-    judgement: Judgement | None = None,
+    tolerance: float = 0.0,
 ) -> Report:
     """Return the report over benchmark results.
 
@@ -70,8 +70,8 @@ def bench_report(
         Name of their file.
     baseline : tuple of Records and str, optional
         Earlier results and the name of their file.
-    judgement : Judgement, optional
-        What counts as worse than in the baseline.
+    tolerance : float
+        Share by which a value or bound may be worse than in the baseline.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def bench_report(
         _refuse_empty(*baseline)
         sources = (baseline[1], source)
         old = baseline[0].records
-        comparison = compare(old, records.records, judgement or Judgement(), sources)
+        comparison = compare(old, records.records, tolerance, sources)
     across = () if comparison is None else comparison.contradictions
     limits = {record.time_limit for record in records.records if record.time_limit is not None}
     return Report(
