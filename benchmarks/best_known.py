@@ -26,7 +26,6 @@ from best_known_files import (
     Entry,
     StoredSchedule,
     load_best_known,
-    machine_text,
     save_best_known,
 )
 from shipped import BEST_KNOWN, INSTANCES, instance_files
@@ -34,6 +33,7 @@ from shipped import BEST_KNOWN, INSTANCES, instance_files
 import ppsolve
 from ppsolve import InputError, Instance, Objective, Result
 from ppsolve.models.documents.base import as_decimal
+from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.studies.bench.machine import this_machine
@@ -290,7 +290,7 @@ def _entry_of(name: str, instance: Instance, result: Result, day: datetime.date)
     claim = partial(
         Claim,
         version=f"ppsolve {versions.ppsolve}, ortools {versions.ortools or 'not used'}",
-        machine=machine_text(this_machine()),
+        machine=printable(this_machine()),
         date=day,
         seconds=round(as_decimal(result.wall_seconds), 2),
         workers=result.workers,

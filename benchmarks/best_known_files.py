@@ -25,8 +25,6 @@ from shipped import BEST_KNOWN
 from ppsolve import InputError, Objective, Result
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.files import parse_json, read_json, write_bytes, write_text
-from ppsolve.models.documents.printable import printable
-from ppsolve.models.studies.bench.record import Machine
 
 SCHEDULES = "best_known_schedules"
 
@@ -47,7 +45,7 @@ MICROBATCH_OP = re.compile(r"(.*)\.(\d{1,9})", re.DOTALL)
 class Claim(StrictModel):
     """One bound on the objective, in the instance's time unit, and where it comes from.
 
-    `machine` names processor, cores, memory and platform, and is None where it was not recorded.
+    `machine` names processor, cores, memory, platform and versions; None where it was not recorded.
     """
 
     value: Number
@@ -57,12 +55,6 @@ class Claim(StrictModel):
     date: datetime.date
     seconds: Number
     workers: Annotated[Whole, Field(ge=1)] | None
-
-
-def machine_text(machine: Machine) -> str:
-    """Return processor, cores, memory and platform of a machine as one line."""
-    size = f"{machine.cores} cores, {machine.memory_gib:g} GiB"
-    return printable(f"{machine.cpu}, {size}, {machine.platform}")
 
 
 class Entry(StrictModel):

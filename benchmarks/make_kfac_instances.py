@@ -87,7 +87,7 @@ def measured() -> dict[str, KfacInstance]:
 
 def timelines(folder: str) -> KfacInstance:
     """Return the instance of a folder of timelines."""
-    return convert_pipefisher([TIMELINES / folder], allow_pickle=True).instance
+    return convert_pipefisher([TIMELINES / folder], allow_pickle=True)[0]
 
 
 def pinned() -> dict[str, KfacInstance]:

@@ -17,15 +17,12 @@ def main() -> None:
     print(f"a micro-batch of 32 takes {fitted.params.accum_time(32):.4f} s")
 
     model = ppsolve.GoodputModel(fitted.params, ppsolve.GradParams(0.02, 4), 128)
-    limits = {"max_batch_size": 4096, "atomic_bsz_range": (1, 64), "accumulation": True}
-    table = ppsolve.goodput_table(model, [1, 2, 4], [1, 8, 16, 32], **limits)
-    best = zip(
-        *(table.num_nodes.flat, table.num_replicas.flat, table.batch_size.flat, table.goodput.flat),
-        strict=True,
-    )
-    for nodes, replicas, batch_size, goodput in best:
-        if goodput:
-            print(f"{nodes} nodes, {replicas:2} replicas: batch {batch_size:4}, {goodput:6.1f} /s")
+    for nodes, replicas in ((1, 1), (1, 8), (2, 8), (2, 16), (4, 32)):
+        goodput, atomic_bsz, accum_steps = model.optimize(
+            nodes, replicas, max_batch_size=4096, atomic_bsz_range=(1, 64), accumulation=True
+        )
+        batch_size = replicas * atomic_bsz * (accum_steps + 1)
+        print(f"{nodes} nodes, {replicas:2} replicas: batch {batch_size:4}, {goodput:6.1f} /s")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.studies.curve import curve
     from ppsolve.solver.studies.goodput.curve import ScheduleCurve
     from ppsolve.solver.studies.goodput.fit import fit_goodput
-    from ppsolve.solver.studies.goodput.model import GoodputModel, goodput_table
+    from ppsolve.solver.studies.goodput.model import GoodputModel
     from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
     from ppsolve.solver.studies.plan.api import plan
     from ppsolve.solver.studies.plan.curve import measure_curve
@@ -92,7 +92,6 @@ _HOME = {
     "compare": "solver.api.api",
     "curve": "solver.studies.curve",
     "fit_goodput": "solver.studies.goodput.fit",
-    "goodput_table": "solver.studies.goodput.model",
     "load_instance": "solver.api.kinds",
     "load_request": "models.studies.plan.request",
     "load_schedule": "models.core.documents",
@@ -143,7 +142,6 @@ __all__ = [
     "compare",
     "curve",
     "fit_goodput",
-    "goodput_table",
     "load_instance",
     "load_request",
     "load_schedule",

@@ -71,8 +71,7 @@ def add(source: Path, target: Path, names: Sequence[str]) -> int:
         done = {record.key for record in file.records}
         for record in given.records:
             if record.key not in done:
-                machine = given.machines.get(record.machine_id)
-                beside = {"peers": peers_of(record, names), "machine": machine}
+                beside = {"peers": peers_of(record, names)}
                 file.append(record.model_copy(update=beside))
     return sum(record.path is None for record in given.records)
 

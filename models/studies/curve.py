@@ -16,13 +16,12 @@ class Over(StrEnum):
 
     CAPACITY = "capacity"
     MICROBATCHES = "microbatches"
-    CHUNKS = "chunks"
 
 
 class CurvePoint(Reported):
     """One point; figures are absent where there is no schedule.
 
-    `at` is the capacity (an amount, or one per device), the number of micro-batches or of chunks.
+    `at` is the capacity (an amount, or one per device) or the number of micro-batches.
     `multiple` is a capacity as multiple of p, if it was given so. `microbatch_time` is the value
     over the number of micro-batches. `best_by` names the source of the schedule.
     """
@@ -39,10 +38,9 @@ class CurvePoint(Reported):
 
 
 class Curve(ShownInNotebooks, Reported):
-    """Best values and bounds of one instance over capacities, micro-batches or chunks.
+    """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
-    `gap` is (value - bound) / value. `question` is a hash of the instance: a file is continued only
-    if it is the same.
+    `gap` is (value - bound) / value.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -51,7 +49,6 @@ class Curve(ShownInNotebooks, Reported):
     over: Over
     objective: str
     time_unit: str
-    question: str
     wall_seconds: float = 0.0
     interrupted: bool = False
     points: tuple[CurvePoint, ...]

@@ -39,7 +39,6 @@ from ppsolve.solver.cli.output import (
 from ppsolve.solver.studies.bench.item import BenchItem, code_of
 from ppsolve.solver.studies.bench.many import set_up
 from ppsolve.solver.studies.bench.pool import Engine, Limits
-from ppsolve.solver.studies.bench.report.comparison import Judgement
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.studies.bench.suite import Shard, Suite, collect, distinct
 from ppsolve.solver.views.bench.outputs import (
@@ -274,28 +273,20 @@ def bench_report_command(
         float,
         value("SHARE", "Values and bounds may be worse by this share of theirs.", min=0, max=1),
     ] = 0.0,
-    time_ratio: Annotated[
-        float | None,
-        value(
-            "R",
-            "Times that grew by more than this factor are regressions [times are not judged].",
-            min=1,
-        ),
-    ] = None,
     as_json: opt.Json = False,
     verbose: opt.Verbose = False,
 ) -> None:
-    """Report benchmark results: gaps, proofs, heuristics and bounds by family.
+    """Report benchmark results: gaps, proofs and heuristics by family.
 
-    With a second, earlier file every instance that is worse now is named: value, proof, bound,
-    failure, and time where --time-ratio judges it. Exit code 7 if there is one, 5 if a bound is
-    above a value, in one file or between the two.
+    With a second, earlier file every instance that is worse now is named: value, proof, bound or
+    failure. Exit code 7 if there is one, 5 if a bound is above a value, in one file or between
+    the two.
     """
     outputs = list(output or ())
     inputs = [results] if baseline is None else [results, baseline]
     _check_outputs(outputs, pictures, inputs, markdown=markdown, as_json=as_json)
     earlier = None if baseline is None else (_read(baseline), str(baseline))
-    found = bench_report(_read(results), str(results), earlier, Judgement(tolerance, time_ratio))
+    found = bench_report(_read(results), str(results), earlier, tolerance)
     _write(found, outputs, pictures)
     _print(found, markdown=markdown, as_json=as_json, verbose=verbose)
     if found.contradictions:

@@ -59,27 +59,21 @@ def convert_pipefisher_command(
     allow_pickle: Annotated[
         bool, flag("Read pickles, by a reader that runs nothing they name.", "--allow-pickle")
     ] = False,
-    couple_replicas: Annotated[
-        bool,
-        flag("Let syncs of devices with replicas of the same modules meet.", "--couple-replicas"),
-    ] = False,
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert PipeFisher's timeline pickles, one per device, to a K-FAC instance.
 
     The last profiled step counts. A folder must hold all nodes of a run. Each device is scheduled
-    alone, as PipeFisher does, unless --couple-replicas. Warnings about what is suspicious or left
-    out go to stderr.
+    alone, as PipeFisher does; in the instance, `sync_groups` names devices whose syncs meet.
+    Warnings about what is suspicious or left out go to stderr.
     """
     check_writable(Path(output), *files)
 
     paths = [Path(file) for file in files]
-    instance, warnings, notes = convert_pipefisher(
-        paths, allow_pickle=allow_pickle, couple_replicas=couple_replicas
-    )
+    instance, warnings = convert_pipefisher(paths, allow_pickle=allow_pickle)
     check_writable(Path(output), *timeline_files(paths)[0])
-    for line in (*(f"warning: {text}" for text in warnings), *(f"note: {text}" for text in notes)):
-        say(line)
+    for warning in warnings:
+        say(f"warning: {warning}")
     write_text(output, instance_text(instance))
 
 

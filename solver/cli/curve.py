@@ -1,4 +1,4 @@
-"""``ppsolve curve``: how much time memory, micro-batches or chunks buy."""
+"""``ppsolve curve``: how much time memory or micro-batches buy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from ppsolve.models.documents.errors import InputError, errors_about
-from ppsolve.models.documents.files import read_json, source_name, write_bytes
+from ppsolve.models.documents.files import write_bytes
 from ppsolve.models.studies.curve import Curve, Over
-from ppsolve.solver.api.kinds import load_instance, refuse_huge_numbers
+from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
-from ppsolve.solver.cli.inputs import validated
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
 from ppsolve.solver.studies.curve import TIME_LIMIT, Multiple, curve
@@ -32,9 +31,6 @@ def curve_command(
         value("FROM:TO:STEP", "Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8."),
     ] = None,
     microbatches: Annotated[str | None, value("FROM:TO:STEP", "Numbers of micro-batches.")] = None,
-    chunks: Annotated[
-        str | None, value("FROM:TO", "Chunks per device, placed interleaved.")
-    ] = None,
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds for all points.", least=0.1)
     ] = TIME_LIMIT,
@@ -45,27 +41,24 @@ def curve_command(
     chart: Annotated[Path | None, value("FILE", "Picture, .png or .svg.")] = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Find the best makespan and a bound at many capacities, micro-batches or chunks.
+    """Find the best makespan and a bound at many capacities or numbers of micro-batches.
 
     A schedule for less memory holds for more, a bound for more memory holds for less: each point
-    helps the others. With -o the curve is written after each search, and the same command goes on
-    with it.
+    helps the others. With -o the curve is written after each search.
     """
     check_writable(output, file)
     if chart is not None:
         check_writable(chart, file, option="--chart")
         form = chart_format(chart)
-    given = {Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches, Over.CHUNKS: chunks}
+    given = {Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches}
     over, text = _one_of(given)
     instance = load_instance(file)
-    known = None if output is None else _known(output)
     with about_file(instance, file):
         found = curve(
             instance,
             over,
             values_of(text, f"--{over}"),
             time_limit=time_limit,
-            known=known,
             on_point=lambda each: _note(each, output, quiet=quiet),
             workers=workers,
             seed=seed,
@@ -79,7 +72,7 @@ def curve_command(
     else:
         stdout_console().print(curve_report(found))
     if found.interrupted:
-        say("interrupted; the same command with -o goes on")
+        say("interrupted")
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
@@ -134,21 +127,6 @@ def _value(text: str, field: str) -> Decimal | Multiple:
         if word.endswith("p"):
             return Multiple(parse_number(word[:-1] or "1"))
         return parse_number(word)
-
-
-def _known(output: Path) -> Curve | None:
-    if str(output) == "-" or not output.exists():
-        return None
-    with errors_about("--output"):
-        data = read_json(output)
-    if not isinstance(data, dict) or data.get("kind") != "curve":
-        raise InputError(
-            "this is no curve and would be replaced, give another file",
-            source=source_name(output),
-            field="--output",
-        )
-    refuse_huge_numbers(data, source_name(output))
-    return validated(Curve, data, source_name(output))
 
 
 def _note(found: Curve, output: Path | None, *, quiet: bool) -> None:

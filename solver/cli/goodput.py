@@ -26,7 +26,6 @@ from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_console, write_chart
 from ppsolve.solver.studies.goodput.fit import fit_goodput
-from ppsolve.solver.studies.goodput.identify import FIT
 from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows, predicted_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
 from ppsolve.solver.views.goodput import fit_line, fit_report, goodput_chart, row_line, rows_table
@@ -53,7 +52,6 @@ OPTION_OF = {
     "init_batch_size": "--init-batch-size",
     "sqr": "--grad-sqr",
     "var": "--grad-var",
-    "starts": "--starts",
 }
 """Options by the library's names."""
 
@@ -79,7 +77,6 @@ def goodput_fit_command(
             "Measured steps, times in seconds: JSON list, or CSV if named .csv; - is stdin.",
         ),
     ],
-    starts: Annotated[int | None, value("N", "Descents to try [5].", min=1)] = None,
     init_batch_size: InitBatchSize = None,
     grad_sqr: GradSqr = None,
     grad_var: GradVar = None,
@@ -99,7 +96,7 @@ def goodput_fit_command(
     observed = load_observations(observations)
     with about_options(OPTION_OF):
         grad = _given_grad(grad_sqr, grad_var)
-        fitted = fit_goodput(*observed.columns(), starts=FIT.starts if starts is None else starts)
+        fitted = fit_goodput(*observed.columns())
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
     is_table = False
     if not deliver(document, output, as_json=as_json):
@@ -243,7 +240,9 @@ def _read_job(
         grad = _given_grad(grad_sqr, grad_var) or document.grad_params
         size = document.init_batch_size if init_batch_size is None else init_batch_size
         model = (
-            None if grad is None or size is None else GoodputModel.of(document, grad, float(size))
+            None
+            if grad is None or size is None
+            else GoodputModel(document.perf_params, grad, float(size))
         )
     return _Job(path, document.perf_params, model, frozenset(document.fixed))
 

@@ -33,7 +33,7 @@ COMMANDS = {
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput", "Goodput of data-parallel jobs."),
-    "curve": ("curve", "Best makespan over memory, micro-batches or chunks."),
+    "curve": ("curve", "Best makespan over memory or micro-batches."),
     "stress": ("stress", "Replay a schedule with random durations."),
     "diagnose": ("traces", "Say how far from optimal a recorded run was."),
     "export": ("export", "Write a schedule as a file of a runtime or a viewer."),

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import read_json, write_text
+from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.studies.trace.layers import Layers
 from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
@@ -146,10 +145,6 @@ def diagnose_command(
             "what the run held by default.",
         ),
     ] = None,
-    layers: Annotated[
-        Path | None,
-        value("FILE", "Times of layers and layers of each stage (JSON), to compute another split."),
-    ] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Say how far from optimal a recorded run was, and what would help.
@@ -161,10 +156,9 @@ def diagnose_command(
     began = time.monotonic()
     paths = [Path(file) for file in files]
     room = None if capacity is None else _capacities(capacity)
-    split = None if layers is None else Layers.parse(read_json(layers), str(layers))
     trace = read_trace(paths, format, tolerance=_nanoseconds(tolerance))
     _warn(trace)
-    found = diagnose(trace, time_limit, began, capacity=room, layers=split)
+    found = diagnose(trace, time_limit, began, capacity=room)
     if as_json:
         print_json(found.document())
     else:

@@ -10,13 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.metrics import usage
-from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
@@ -36,8 +35,6 @@ class TracedSchedule:
 
     title: str  # what its processes are called, e.g. ``optimal``
     schedule: Schedule  # the schedule
-    # proven lower bound in the instance's unit; marked where it is given
-    bound: float | None = None
 
 
 def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
@@ -60,23 +57,13 @@ class _Group:
         self.group, self.first = group, 1000 * group + 1
         self.owner = owners(self.problem)
         scale = self.problem.scale
-        self.unit = NANOSECONDS.get(scale.unit, NANOSECONDS["us"])
-        self.tick = scale.tick * self.unit
+        self.tick = scale.tick * NANOSECONDS.get(scale.unit, NANOSECONDS["us"])
 
     def events(self) -> Iterator[Event]:
         yield from self._names()
         yield from self._slices()
         for pool in self.problem.pools:
             yield from self._counter(pool)
-        if self.shown.bound is not None:
-            yield {
-                "ph": "i",
-                "s": "g",
-                "name": f"{self.shown.title}: lower bound",
-                "pid": self.first,
-                "tid": 0,
-                "ts": _microseconds(round(self.shown.bound * float(self.unit))),
-            }
 
     def _names(self) -> Iterator[Event]:
         for place, device in enumerate(sorted(set(self.owner))):
@@ -184,8 +171,7 @@ def shown_in(
     Returns
     -------
     Instance, TracedSchedule
-        What was solved, and its schedule under the name of the method, else of the status. The
-        bound is there where it is one of the makespan.
+        What was solved, and its schedule under the name of the method, else of the status.
     """
     with errors_in(source):
         if not isinstance(data, dict):
@@ -197,7 +183,7 @@ def shown_in(
             data = entry_in(data, heuristic)
         instance, schedule = _read(data, otherwise)
     title = data.get("name") or data.get("best_by") or data.get("status") or "schedule"
-    return instance, TracedSchedule(str(title), schedule, _makespan_bound(data))
+    return instance, TracedSchedule(str(title), schedule)
 
 
 def picture(name: str, shown: Sequence[TracedSchedule], sources: Sequence[str]) -> str:
@@ -240,14 +226,3 @@ def _read(data: dict[str, Any], otherwise: Instance | None) -> tuple[Instance, S
         return instance, kind.follow(instance, kind.lower(instance), orders).schedule
     except DeadlockError as error:
         raise InputError(str(error), field="orders") from None
-
-
-def _makespan_bound(data: dict[str, Any]) -> float | None:
-    bound, unit = data.get("bound"), data.get("time_unit")
-    if data.get("objective") != Objective.MAKESPAN or data.get("value_unit") not in (None, unit):
-        return None
-    try:
-        found = float(bound)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if isfinite(found) else None

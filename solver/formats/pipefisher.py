@@ -6,16 +6,16 @@ import os
 import pickle
 import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, islice, pairwise
+from itertools import islice, pairwise
 from math import gcd
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM
 from ppsolve.models.kinds.kfac.instance import KfacInstance
-from ppsolve.models.kinds.kfac.labels import PROFILED_STEP, START, UP_PIPE, Label, parse_label
+from ppsolve.models.kinds.kfac.labels import PROFILED_STEP, START, UP_PIPE, parse_label
 from ppsolve.solver.formats.pickles.timeline import Timeline, load_timeline_pickle, read_pickle_file
 from ppsolve.solver.formats.program import entry_in
 
@@ -136,20 +136,10 @@ def instance_name(files: Sequence[Path]) -> str:
 CALLS = ("call_forward", "call_backward")
 PIPES = {"": "", UP_PIPE: " of the second pipe"}
 
-Syncs = dict[tuple[str, int], tuple[int | float, int | float]]
-
-
-class Converted(NamedTuple):
-    """A run as an instance, what is suspicious in it or was left out, and what else to know."""
-
-    instance: KfacInstance
-    warnings: list[str]
-    notes: list[str]
-
 
 def convert_pipefisher(
-    paths: Sequence[Path], *, allow_pickle: bool, couple_replicas: bool = False
-) -> Converted:
+    paths: Sequence[Path], *, allow_pickle: bool
+) -> tuple[KfacInstance, list[str]]:
     """Read the timeline pickles of a run, one per node, as one K-FAC instance.
 
     Raises `InputError` without consent or files, and for a file that cannot be read or is no
@@ -161,14 +151,13 @@ def convert_pipefisher(
         Pickles, or folders of them; they count in human order of names (node 2 before node 10).
     allow_pickle : bool
         Consent to reading pickles at all.
-    couple_replicas : bool
-        Let the syncs of devices with replicas of the same modules meet; PipeFisher schedules
-        each device alone.
 
     Returns
     -------
-    Converted
-        The last profiled step of every node in nanoseconds, with warnings and notes.
+    instance : KfacInstance
+        The last profiled step of every node in nanoseconds.
+    warnings : list of str
+        What is suspicious in it or was left out.
     """
     if not allow_pickle:
         raise InputError(
@@ -188,17 +177,10 @@ def convert_pipefisher(
             kind = call.removeprefix("call_")
             text = f"expected {kind}s of node 0, whose times are the zero of all others; "
             raise InputError(f"{text}there are none", source=names[0], field=call)
-    groups = sync_groups(timelines, numbers)
-    coupled = groups if couple_replicas else []
-    document = timelines_document(timelines, instance_name(files), coupled)
+    document = timelines_document(timelines, instance_name(files))
     warnings += _node_warnings(numbers, timelines) + _timeline_warnings(names, timelines)
-    notes = []
-    if coupled != groups:
-        named = "; ".join(f"devices {in_words(group)}" for group in groups)
-        text = "hold replicas of the same modules; --couple-replicas makes their syncs meet"
-        notes.append(f"{named} {text}")
     source = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-    return Converted(KfacInstance.parse(document, source), warnings, notes)
+    return KfacInstance.parse(document, source), warnings
 
 
 def _read_step(name: str, warnings: list[str]) -> Timeline:
@@ -212,9 +194,7 @@ def _read_step(name: str, warnings: list[str]) -> Timeline:
     return timeline
 
 
-def timelines_document(
-    timelines: Sequence[Timeline], name: str, groups: Sequence[Sequence[int]] = ()
-) -> dict[str, Any]:
+def timelines_document(timelines: Sequence[Timeline], name: str) -> dict[str, Any]:
     """Return the K-FAC instance of some timelines as it is written in JSON.
 
     Parameters
@@ -223,15 +203,13 @@ def timelines_document(
         The profiled step of each node.
     name : str
         Name of the instance.
-    groups : sequence of sequences of int
-        Devices whose syncs meet.
 
     Returns
     -------
     dict
-        Fields of the instance; ``sync_groups`` only where there are groups.
+        Fields of the instance.
     """
-    document: dict[str, Any] = {
+    return {
         "kind": "kfac",
         "name": name,
         "time_unit": "ns",
@@ -242,7 +220,6 @@ def timelines_document(
         # PipeFisher's margin: work of length d takes 1.05 d of a bubble.
         "margin_ratio": 0.05,
     }
-    return {**document, "sync_groups": [list(group) for group in groups]} if groups else document
 
 
 def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
@@ -273,66 +250,15 @@ def _listed(labels: list[str], most: int = 3) -> str:
     return shown + (f" and {len(labels) - most} more" if len(labels) > most else "")
 
 
-def sync_groups(
-    timelines: Sequence[Timeline], numbers: Sequence[int] | None = None
-) -> list[list[int]]:
-    """Return the groups of two or more devices that share modules, in ascending order.
-
-    Module names are local to a stage (``encoder.layer.0`` is in all of them), so equal names
-    alone say nothing. Two nodes whose recorded syncs name the same modules share them if they are
-    mirror images in a Chimera (device d and the d-th from the end run the same two stages), or if
-    every one of their syncs overlaps the other's in time, as those of a collective do.
-
-    Parameters
-    ----------
-    timelines : sequence of Timeline
-        One profiled step of each node.
-    numbers : sequence of int, optional
-        Node numbers; mirror images are not known where they have holes.
-
-    Returns
-    -------
-    list of list of int
-        Devices of each group.
-    """
-    modules = [{label.module for label in _labels(timeline, "sync")} for timeline in timelines]
-    syncs = [_recorded_syncs(timeline) for timeline in timelines]
-    pipes = [{label.pipe for label in _labels(timeline, "forward")} for timeline in timelines]
-    mirrored = all(each == {0, 1} for each in pipes) and not (numbers and _has_holes(numbers))
-    group = list(range(len(timelines)))
-    for one, other in combinations(range(len(timelines)), 2):
-        if modules[one] != modules[other] or not (syncs[one] and syncs[other]):
-            continue
-        is_mirror = mirrored and one + other == len(timelines) - 1
-        if is_mirror or _meet(syncs[one], syncs[other]):
-            first, second = sorted((group[one], group[other]))
-            group = [first if each == second else each for each in group]
-    members = [[device for device, each in enumerate(group) if each == first] for first in group]
-    return [found for first, found in enumerate(members) if len(found) > 1 and found[0] == first]
-
-
 def _has_holes(numbers: Sequence[int]) -> bool:
     steps = {right - left for left, right in pairwise(numbers)}
     return numbers[0] != 0 or len(steps) > 1
 
 
-def _labels(timeline: Timeline, kind: str) -> Iterator[Label]:
-    labels = (label for text in timeline if (label := parse_label(text)) is not None)
-    return (label for label in labels if label.kind == kind)
-
-
-def _recorded_syncs(timeline: Timeline) -> Syncs:
-    return {
-        (label.text, place): (start, end)
-        for label in _labels(timeline, "sync")
-        for place, (start, end) in enumerate(timeline[label.text])
-        if start is not None and end is not None
-    }
-
-
-def _meet(one: Syncs, other: Syncs) -> bool:
-    return one.keys() == other.keys() and all(
-        one[key][0] <= other[key][1] and other[key][0] <= one[key][1] for key in one
+def _has_syncs(timeline: Timeline) -> bool:
+    return any(
+        label is not None and label.kind == "sync" and any(None not in pair for pair in pairs)
+        for label, pairs in ((parse_label(text), pairs) for text, pairs in timeline.items())
     )
 
 
@@ -347,7 +273,7 @@ def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline])
     text = f"nodes seem to be missing: there are {shown}"
     if _has_holes(numbers):
         return [text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")]
-    if len(numbers) > 1 < numbers[1] and not any(map(_recorded_syncs, timelines)):
+    if len(numbers) > 1 < numbers[1] and not any(map(_has_syncs, timelines)):
         return [f"{text}, but no sync with replicas was recorded"]
     return []
 

@@ -20,7 +20,7 @@ from ppsolve.models.documents.files import parse_json, read_text, source_name
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
 
 REQUIRED = ("stage", "kind", "microbatch")
-WHOLE = ("step", "replica", "stage", "chunk", "microbatch", "device", "length", "bytes", "clock")
+WHOLE = ("step", "replica", "stage", "chunk", "microbatch", "device", "length", "clock")
 TIME = re.compile(r"(start|end)_(ns|us|ms|s)")
 
 Row = dict[str, Any]
@@ -66,11 +66,11 @@ def _rows(trace: Trace) -> Iterator[Row]:
     unit = trace.unit
     columns = {
         name: getattr(trace, name).tolist()
-        for name in (*COLUMNS, "length", "bytes")
+        for name in COLUMNS
         if name not in {"kind", "start", "end"}
     }
     times = (trace.times(trace.start.tolist()), trace.times(trace.end.tolist()))
-    optional = {name: columns.pop(name) for name in ("length", "bytes")}
+    lengths = trace.length.tolist()
     for number, (start, end) in enumerate(zip(*times, strict=True)):
         row: Row = {name: column[number] for name, column in columns.items()}
         row["kind"] = KINDS[trace.kind[number]]
@@ -78,7 +78,8 @@ def _rows(trace: Trace) -> Iterator[Row]:
         row[f"end_{unit}"] = as_json_number(end)
         if not trace.is_aligned:
             row["clock"] = row["device"]
-        row |= {name: column[number] for name, column in optional.items() if column[number] != FREE}
+        if lengths[number] != FREE:
+            row["length"] = lengths[number]
         yield row
 
 
@@ -92,7 +93,7 @@ def _read(path: str | Path) -> Trace:
             raise InputError("expected ops, the table has no row")
         unit = _unit(rows[0][1])
         values = [_values(row, unit, f"line {line}") for line, row in rows]
-    names = (*COLUMNS, "length", "bytes", "clock")
+    names = (*COLUMNS, "length", "clock")
     columns = {name: np.array([row[name] for row in values], dtype=np.int64) for name in names}
     clocks = columns.pop("clock")
     _fill_chunks(columns)
@@ -156,7 +157,7 @@ def _values(row: Row, unit: str, line: str) -> dict[str, int]:
     for name in (*REQUIRED, *times):
         if row.get(name) is None:
             raise InputError("this column is required", field=f"{line}.{name}")
-    values = {"step": 0, "replica": 0, "chunk": FREE, "length": FREE, "bytes": FREE, "clock": 0}
+    values = {"step": 0, "replica": 0, "chunk": FREE, "length": FREE, "clock": 0}
     try:
         for name in WHOLE:
             if row.get(name) is not None:

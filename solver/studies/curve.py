@@ -1,4 +1,4 @@
-"""Best makespans and bounds over capacities, micro-batches or chunks, all in one time limit.
+"""Best makespans and bounds over capacities or numbers of micro-batches, in one time limit.
 
 Where only the capacity grows, a schedule for less memory holds for more, and a bound for more
 memory holds for less. So the ends come first, then middles; a point between two that have met is
@@ -14,18 +14,13 @@ from typing import Any, cast
 
 from ppsolve.models.core.result import Figure, Result, Status, StopReason
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.text import fingerprint, instance_data
+from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.curve import Curve, CurvePoint, Over
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.studies.plan.placements import (
-    NamedPlacement,
-    figure_of,
-    on_layout,
-    parsed_pipeline,
-)
+from ppsolve.solver.studies.plan.placements import figure_of, parsed_pipeline
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ def places_of(instance: Instance, over: Over, values: Sequence[Decimal | Multipl
     over : Over
         The varied amount.
     values : sequence of Decimal or Multiple
-        Capacities, or whole numbers of micro-batches or of chunks.
+        Capacities, or whole numbers of micro-batches.
 
     Returns
     -------
@@ -64,8 +59,8 @@ def places_of(instance: Instance, over: Over, values: Sequence[Decimal | Multipl
     Raises
     ------
     InputError
-        The instance is no pipeline, it cannot take a value, or the varied amount is given per
-        micro-batch or per stage, so that another number has no meaning.
+        The instance is no pipeline, it cannot take a value, or amounts are given per micro-batch,
+        so that another number has no meaning.
     """
     if instance.kind != "pipeline":
         raise InputError(
@@ -74,11 +69,7 @@ def places_of(instance: Instance, over: Over, values: Sequence[Decimal | Multipl
     pipeline, field = cast("PipelineInstance", instance), f"--{over}"
     if not values:
         raise InputError("expected at least one value", field=field)
-    make = {
-        Over.CAPACITY: _with_capacity,
-        Over.MICROBATCHES: _with_microbatches,
-        Over.CHUNKS: _with_chunks,
-    }[over]
+    make = _with_capacity if over is Over.CAPACITY else _with_microbatches
     try:
         places = [make(pipeline, value) for value in values]
     except InputError as error:
@@ -116,15 +107,6 @@ def _with_microbatches(instance: PipelineInstance, value: Decimal | Multiple) ->
     count = _whole(value)
     data = instance_data(instance) | {"num_microbatches": count}
     return Place(count, None, parsed_pipeline(data))
-
-
-def _with_chunks(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
-    # Times and activations of every device are split evenly over its chunks.
-    count = _whole(value)
-    if instance.num_stages != instance.num_devices or instance.placement != "linear":
-        raise InputError("expected a pipeline with one stage per device, linear")
-    made = instance if count == 1 else on_layout(instance, NamedPlacement("interleaved", count))
-    return Place(count, None, made)
 
 
 def _whole(value: Decimal | Multiple) -> int:
@@ -198,28 +180,12 @@ class _CurveSearch:
         self._states = [_PointState(place) for place in self.places]
         self._interrupted = False
 
-    def resume(self, known: Curve) -> None:
-        """Take over the points of an earlier curve of the same question.
-
-        Files do not keep schedules: values and bounds count, and points with a gap are searched
-        again.
-        """
-        points = {str(point.at): point for point in known.points}
-        for state in self._states:
-            point = points.get(str(state.place.at))
-            if point is None or point.status is Status.UNKNOWN:
-                continue
-            state.value, state.bound, state.best_by = point.value, point.bound, point.best_by
-            state.is_infeasible = point.status is Status.INFEASIBLE
-            state.reason, state.visits = point.reason, 1
-
     def run(self) -> Curve:
         """Search until all points are closed, time is over or Ctrl-C; return the curve."""
         self._spread()
         for place in ends_first(len(self._states)):
-            if not self._states[place].visits:
-                left = sum(not state.is_closed and not state.visits for state in self._states)
-                self._visit(place, self._clock.left / max(1, left))
+            left = sum(not state.is_closed and not state.visits for state in self._states)
+            self._visit(place, self._clock.left / max(1, left))
         while (widest := self._widest()) is not None and not self._is_over():
             open_points = sum(not state.is_closed for state in self._states)
             self._visit(widest, GROWTH * self._clock.left / open_points)
@@ -234,7 +200,6 @@ class _CurveSearch:
             over=self.over,
             objective=str(self.places[0].instance.objective),
             time_unit=self.instance.time_unit,
-            question=_question(self.instance, self.over),
             wall_seconds=round(self._clock.elapsed, 3),
             interrupted=self._interrupted,
             points=tuple(state.document() for state in self._states),
@@ -290,10 +255,6 @@ class _CurveSearch:
                 less.bound = more.bound
 
 
-def _question(instance: Instance, over: Over) -> str:
-    return f"{over}:{fingerprint(instance)[:32]}"
-
-
 def ends_first(count: int) -> list[int]:
     """Return 0 to count - 1 in an order of last, first, then middles of known neighbours."""
     order, waiting = [count - 1, 0][: max(0, count)], [(0, count - 1)]
@@ -318,25 +279,21 @@ def curve(
     values: Sequence[Decimal | float | Multiple],
     *,
     time_limit: float = TIME_LIMIT,
-    known: Curve | None = None,
     on_point: Callable[[Curve], None] = lambda curve: None,
     **options: Any,
 ) -> Curve:
-    """Find the best makespan and a bound at several capacities, micro-batches or chunks.
+    """Find the best makespan and a bound at several capacities or numbers of micro-batches.
 
     Parameters
     ----------
     instance : PipelineInstance
         Gives all but the varied amount.
     over : str
-        ``capacity``, ``microbatches`` or ``chunks``. Chunks split the stage of each device evenly
-        and place them interleaved.
+        ``capacity`` or ``microbatches``.
     values : sequence of number or Multiple
         The points; a `Multiple` is a capacity in units of p.
     time_limit : float
         Wall seconds for all points.
-    known : Curve or None
-        An earlier curve of the same instance, whose points are kept.
     on_point : callable
         Given the curve so far after each search.
     **options
@@ -350,23 +307,14 @@ def curve(
     Raises
     ------
     InputError
-        Not a pipeline, a value that it cannot take, or `known` is of another question.
+        Not a pipeline, or a value that it cannot take.
     """
     if not time_limit > 0:
         raise InputError(f"expected seconds above 0, got {time_limit}", field="time_limit")
     varied = _over(over)
     numbers = [each if isinstance(each, Multiple) else Decimal(str(each)) for each in values]
     places = places_of(instance, varied, numbers)
-    search = _CurveSearch(places, varied, instance, time_limit, options, on_point)
-    if known is not None:
-        if known.question != _question(instance, varied):
-            raise InputError(
-                f"this is a curve of another instance or question ({known.instance}, over "
-                f"{known.over})",
-                field="known",
-            )
-        search.resume(known)
-    return search.run()
+    return _CurveSearch(places, varied, instance, time_limit, options, on_point).run()
 
 
 def _over(name: Over | str) -> Over:

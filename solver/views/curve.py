@@ -1,4 +1,4 @@
-"""Best values and bounds over memory, micro-batches or chunks."""
+"""Best values and bounds over memory or micro-batches."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {
-    Over.CAPACITY: "capacity",
-    Over.MICROBATCHES: "micro-batches",
-    Over.CHUNKS: "chunks per device",
-}
+NAMES = {Over.CAPACITY: "capacity", Over.MICROBATCHES: "micro-batches"}
 
 
 def curve_report(found: Curve) -> RenderableType:

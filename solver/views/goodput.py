@@ -70,9 +70,8 @@ def fit_line(title: str, fit: Fit) -> Text:
 
 
 def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
-    starts = f"best of {fit.starts} starts" if fit.starts > 1 else "one start"
-    rest = "" if fit.converged else ", stopped before it came to rest"
-    yield "objective", f"{fit.objective:.6g}  ({starts}{rest})"
+    rest = "" if fit.converged else "  (stopped before it came to rest)"
+    yield "objective", f"{fit.objective:.6g}{rest}"
     yield from _errors(fit)
     raised = [
         name

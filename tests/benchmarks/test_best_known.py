@@ -20,7 +20,6 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.studies.bench.record import Machine
 from ppsolve.solver.api.kinds import lower
 from tests.benchmarks.tiny import (
     NAME,
@@ -47,7 +46,7 @@ def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def test_first_update_writes_a_proven_entry(
     directory: Path, solve: Solve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(best_known, "this_machine", lambda: Machine.parse(MACHINE))
+    monkeypatch.setattr(best_known, "this_machine", lambda: MACHINE)
     outcome = solve(result_of(tiny()))
     assert outcome.before is None
     entry = load_best_known(directory).instances[NAME]
@@ -57,7 +56,7 @@ def test_first_update_writes_a_proven_entry(
         "value": 9,
         "method": "1f1b",
         "version": "ppsolve 0.1.0, ortools 9.15",
-        "machine": "A CPU, 2 cores, 8 GiB, Linux",
+        "machine": MACHINE,
         "date": "2025-01-31",
         "seconds": 1.24,
         "workers": 2,

@@ -60,22 +60,9 @@ def test_a_table_of_ops_is_read(run, tmp_path):
     assert "The recorded order is optimal" in done.stdout
 
 
-def test_another_split_of_layers_and_a_capacity(run, tmp_path):
+def test_bad_capacities_are_one_line(run, tmp_path):
     cases.table(tmp_path / "run.jsonl", cases.rows())
-    layers = [{"name": "block", "count": 4, "forward": 1, "backward": 2}]
-    (tmp_path / "layers.json").write_text(json.dumps({"layers": layers, "stages": [1, 3]}))
-    done = run("run.jsonl", "-t", 0, "--json", "--layers", "layers.json", "--capacity", "2,1")
-    assert done.exit_code == 0
-    (change,) = (one for one in json.loads(done.stdout)["helps"] if one["change"] == "other split")
-    assert "1 3 layers on the stages, as recorded, is the best split" in change["assumes"]
-
-
-def test_bad_layers_and_capacities_are_one_line(run, tmp_path):
-    cases.table(tmp_path / "run.jsonl", cases.rows())
-    (tmp_path / "layers.json").write_text('{"layers": [{"forward": 1}], "stages": [1]}')
     for arguments, text in (
-        (("--layers", "layers.json"), "layers.json: layers[0].backward"),
-        (("--layers", "none.json"), "none.json"),
         (("--capacity", "1"), "--capacity: expected at least 2 for device 0"),
         (("--capacity", "2,x"), "--capacity: expected whole numbers"),
     ):

@@ -218,7 +218,7 @@ def test_any_text_of_goodput(write, way):
         )
     for old in texts_in(OBSERVED):
         write("o.json", renamed(OBSERVED, old, TEXTS[way]))
-        assert_harmless(run("goodput", "fit", "o.json", "--starts", "1"))
+        assert_harmless(run("goodput", "fit", "o.json"))
 
 
 def test_json_keeps_every_name(write):

@@ -17,7 +17,7 @@ from ppsolve.models.studies.goodput.files import GoodputRows, load_params
 from ppsolve.models.studies.goodput.params import GradParams, PerfParams
 from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.studies.goodput.model import GoodputModel, goodput_table
+from ppsolve.solver.studies.goodput.model import GoodputModel
 
 PERF = {
     "alpha_c": 0.02, "beta_c": 0.002, "alpha_n": 0.1, "beta_n": 0.007, "alpha_r": 0.01,
@@ -31,7 +31,7 @@ NAMES = ("num_nodes", "num_replicas", "atomic_bsz", "accum_step_time", "optim_st
 def observations():
     """Return exact steps of the model, as rows."""
     nodes, replicas, size = (grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64]))
-    times = MODEL.accum_time(size), MODEL.optim_time(nodes, replicas, size)
+    times = MODEL.perf.accum_time(size), MODEL.perf.optim_time(nodes, replicas, size)
     columns = [column.tolist() for column in (nodes, replicas, size, *times)]
     return [dict(zip(NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -89,8 +89,7 @@ class TestFit:
         done = run("fit", "obs.csv", "-o", "fitted.json", *JOB)
         assert done.exit_code == 0
         document = load_params("fitted.json")
-        model = GoodputModel.of(document)
-        assert (model.grad, model.init_batch_size) == (MODEL.grad, 128)
+        assert (document.grad_params, document.init_batch_size) == (MODEL.grad, 128)
         limits = ("--replicas", "1,8", "--nodes", "1,2", "--max-batch-size", "2048", "--json")
         fitted = json.loads(run("optimize", "fitted.json", *limits).stdout)
         true = json.loads(run("optimize", "params.json", *limits).stdout)
@@ -114,14 +113,9 @@ class TestFit:
         guessed = run("predict", *args, "8", "--nodes", "2").stderr
         assert "no observation speaks of alpha_n, beta_n, which these allocations need" in guessed
 
-    def test_starts(self, run):
-        assert json.loads(run("fit", "obs.json", "--starts", "1", "--json").stdout)["objective"] > 0
-        assert "one start" in run("fit", "obs.json", "--starts", "1").stdout
-
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["obs.json", "--starts", "1001"], "--starts: expected a whole number 1 to 1000, got"),
             (["obs.json", "--grad-sqr", "1"], "--grad-var: expected both --grad-sqr and --grad-v"),
             (["obs.json", "--grad-var", "1"], "--grad-sqr: expected both --grad-sqr and --grad-v"),
             (["obs.json", "--init-batch-size", "0"], "--init-batch-size: expected a number > 0"),
@@ -168,7 +162,7 @@ class TestPredict:
         assert (answer.what, answer.init_batch_size) == ("prediction", 128)
         chosen = ([1, 2], [1, 8], [128, 128], [0, 1])
         for name in ("step_time", "throughput"):
-            expected = getattr(MODEL, name)(*chosen)
+            expected = getattr(MODEL if name == "throughput" else MODEL.perf, name)(*chosen)
             assert [getattr(row, name) for row in answer.rows] == pytest.approx(expected, rel=1e-12)
         goodput = [row.goodput for row in answer.rows]
         assert goodput == pytest.approx(MODEL.evaluate(*chosen), rel=1e-12)
@@ -266,17 +260,15 @@ class TestOptimize:
         assert len(lines) == 3
         assert lines[2].startswith("16 replicas on 2 nodes: goodput ")
 
-    def test_grid_is_the_table_of_the_library(self, run):
+    def test_grid_is_every_pair(self, run):
         args = ("--nodes", "1,2", "--replicas", "1..6", "--max-batch-size", "2048", "--grid")
         answer = GoodputRows.model_validate_json(
             run("optimize", "params.json", *args, "--json").stdout
         )
-        table = goodput_table(MODEL, [1, 2], range(1, 7), max_batch_size=2048)
-        assert len(answer.rows) == 11
-        for row in answer.rows:
-            assert row.goodput == pytest.approx(
-                table.goodput[row.num_nodes - 1][row.num_replicas - 1]
-            )
+        pairs = [(1, count) for count in range(1, 7)] + [(2, count) for count in range(2, 7)]
+        goodput, *_ = MODEL.optimize(*zip(*pairs, strict=True), max_batch_size=2048)
+        assert [(row.num_nodes, row.num_replicas) for row in answer.rows] == pairs
+        assert [row.goodput for row in answer.rows] == pytest.approx(goodput.tolist())
         shown = run("optimize", "params.json", *args).stdout.splitlines()
         assert len(list(takewhile(str.strip, shown))) == 4 + len(answer.rows)
 

@@ -50,9 +50,9 @@ def run(tmp_path, monkeypatch):
 
 
 @cache
-def conversion(name, *options):
+def conversion(name):
     """Return the instance of a folder of pickles."""
-    arguments = ["convert", "pipefisher", str(FOLDER / name), "--allow-pickle", *options]
+    arguments = ["convert", "pipefisher", str(FOLDER / name), "--allow-pickle"]
     done = CliRunner().invoke(build(), arguments)
     assert done.exit_code == 0
     return done.stdout
@@ -62,9 +62,9 @@ def conversion(name, *options):
 def converted(tmp_path):
     """Convert a folder of pickles, and return the path of the instance."""
 
-    def convert(name, *options):
+    def convert(name):
         path = tmp_path / f"{name}.json"
-        path.write_text(conversion(name, *options))
+        path.write_text(conversion(name))
         return path
 
     return convert
@@ -354,8 +354,10 @@ def test_describe_timelines(run, converted):
         "0 348,992,841 94,011,243 669,168,468 7.12 18 4",
     ):
         assert words in text
-    coupled = run("show", converted(CHIMERA, "--couple-replicas")).stdout
-    assert "syncs meet on devices 0 and 3; 1 and 2" in coupled
+    path = converted(CHIMERA)
+    groups = {"sync_groups": [[0, 3], [1, 2]]}
+    coupled = write(path, json.loads(path.read_text()) | groups)
+    assert "syncs meet on devices 0 and 3; 1 and 2" in run("show", coupled).stdout
 
 
 def test_describe_pipelines(run, tmp_path):

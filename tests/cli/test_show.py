@@ -224,7 +224,7 @@ def test_times_that_cannot_be_drawn(show, here, start, message):
 @pytest.mark.parametrize("number", ["1e31", "9" * 400])
 def test_a_curve_of_huge_numbers_is_refused(show, here, number):
     fields = {"instance": "i", "over": "capacity", "objective": "makespan", "time_unit": "us"}
-    curve = json.dumps({"kind": "curve", **fields, "question": "q", "points": "POINTS"})
+    curve = json.dumps({"kind": "curve", **fields, "points": "POINTS"})
     points = f'[{{"at": 1, "status": "FEASIBLE", "value": {number}}}]'
     (here / "curve.json").write_text(curve.replace('"POINTS"', points))
     done = show("curve.json")

@@ -26,7 +26,6 @@ CURVE = {
     "over": "capacity",
     "objective": "makespan",
     "time_unit": "us",
-    "question": "q",
     "points": [
         {"at": 1, "status": "FEASIBLE", "value": 12, "bound": 10, "gap": 0.1667},
         {"at": 2, "status": "OPTIMAL", "value": 9, "bound": 9, "gap": 0},

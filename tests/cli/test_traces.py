@@ -54,7 +54,6 @@ def test_median_instance_names_what_is_unusual(run, tmp_path):
         "step 18: stall",
         "F3.10 on rank 3",
         "no common zero",
-        "bandwidth cannot be fitted",
         "jitter",
         "time that no op explains: rank 0",
     ):

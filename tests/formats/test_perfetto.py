@@ -21,10 +21,10 @@ SHIPPED = (
 )
 
 
-def shown(instance, heuristic, title="best", bound=None):
+def shown(instance, heuristic, title="best"):
     kind = kind_of(instance)
     entry = ppsolve.simulate(instance, heuristic).model_dump(mode="json")
-    return TracedSchedule(title, kind.read(instance, lower(instance), entry)[0], bound)
+    return TracedSchedule(title, kind.read(instance, lower(instance), entry)[0])
 
 
 def events_of(*each):
@@ -33,7 +33,7 @@ def events_of(*each):
 
 def shipped(name):
     instance = ppsolve.load_instance(ROOT / "instances" / f"{name}.json")
-    return shown(instance, "original" if instance.kind == "overlap" else "list-tail", bound=100.5)
+    return shown(instance, "original" if instance.kind == "overlap" else "list-tail")
 
 
 def nanoseconds(event, *names):
@@ -49,7 +49,6 @@ def test_every_rule_of_the_format(name):
         len(problem.resources_of(op)) for op in range(problem.num_ops) if problem.duration[op]
     )
     assert by_phase["X"] == seats
-    assert by_phase["i"] == 1
 
     rows = defaultdict(list)
     for event in events:
@@ -127,11 +126,3 @@ def test_times_are_microseconds(unit, first):
     )
     forward = next(e for e in events_of(shown(pipeline, "gpipe")) if e["ph"] == "X")
     assert forward["dur"] == first
-
-
-def test_the_bound_is_marked_where_it_lies():
-    pipeline = ppsolve.PipelineInstance(
-        num_devices=1, num_microbatches=1, time_unit="ms", times={"forward": 1, "backward": 2}
-    )
-    mark = events_of(shown(pipeline, "gpipe", bound=2.5))[-1]
-    assert (mark["ph"], mark["s"], mark["ts"]) == ("i", "g", 2500)

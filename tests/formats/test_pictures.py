@@ -16,7 +16,6 @@ TINY = {
     "num_microbatches": 2,
     "times": {"forward": 1, "backward": 1},
 }
-SPAN = TINY | {"objective": "device_span"}
 GRAPH = {
     "kind": "graph",
     "name": "shop",
@@ -33,7 +32,7 @@ KFAC = ROOT / "instances" / "kfac" / "measured" / "bert-base-gpipe-4x4.json"
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    documents = {"tiny": TINY, "span": SPAN, "shop": GRAPH, "two": TWO_RANKS}
+    documents = {"tiny": TINY, "shop": GRAPH, "two": TWO_RANKS}
     for name, data in documents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(data))
 
@@ -58,36 +57,18 @@ def processes(found):
     return [e["args"]["name"] for e in found if e["name"] == "process_name"]
 
 
-def marks(found):
-    return [(e["name"], e["ts"]) for e in found if e["ph"] == "i"]
-
-
-def test_a_result_is_shown_by_its_method_with_its_bound(run, tmp_path):
+def test_a_result_is_shown_by_its_method(run, tmp_path):
     solved(run, "tiny")
     best = json.loads((tmp_path / "tiny.result.json").read_text())["best_by"]
     found = events(run("export", "tiny.result.json", "--to", "perfetto"))
     assert processes(found) == [f"{best}: device 0", f"{best}: device 1"]
-    assert marks(found) == [(f"{best}: lower bound", 6)]
     assert max(e["ts"] + e["dur"] for e in found if e["ph"] == "X") == 6
 
 
-def test_a_bound_of_another_objective_is_not_marked(run):
-    solved(run, "span")
-    assert marks(events(run("export", "span.result.json", "--to", "perfetto"))) == []
-
-
-def test_a_unit_that_is_no_text_marks_nothing(run, tmp_path):
-    solved(run, "tiny")
-    file = tmp_path / "tiny.result.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "value_unit": {}}))
-    assert marks(events(run("export", "tiny.result.json", "--to", "perfetto"))) == []
-
-
-def test_iterations_are_no_time(run):
+def test_a_refresh_is_shown_too(run):
     done = run("optimize", str(KFAC), "-q", "-t", "0", "-o", "refresh.json")
     assert done.exit_code == 0, done.stderr
     found = events(run("export", "refresh.json", "--to", "perfetto"))
-    assert marks(found) == []
     assert any(e["ph"] == "X" and "/inv_kron_" in e["name"] for e in found)
 
 

@@ -24,7 +24,6 @@ from ppsolve.solver.formats.pipefisher import (
     instance_name,
     last_step,
     node_numbers,
-    sync_groups,
     timelines_document,
 )
 from tests.paths import DATA
@@ -41,13 +40,6 @@ NODE: dict[str, Any] = {
     "inv_kron_A:m": [(300, 310)],
 }
 SYNC = {"sync_kron_A:m": [(220, 230)]}
-CHIMERA = {"call_forward:up_pipe": [(115, 116)], "call_backward:up_pipe": [(120, 122)]}
-
-
-CHIMERA_NOTE = (
-    "devices 0 and 3; devices 1 and 2 hold replicas of the same modules; "
-    "--couple-replicas makes their syncs meet"
-)
 
 
 def write(folder: Path, timelines: dict[str, Any]) -> Path:
@@ -66,9 +58,9 @@ def run_of(tmp_path: Path, *changes: dict[str, Any]) -> Path:
     )
 
 
-def convert(*paths: Path, couple_replicas: bool = False) -> tuple[KfacInstance, list[str]]:
+def convert(*paths: Path) -> tuple[KfacInstance, list[str]]:
     """Return the instance and the warnings."""
-    return convert_pipefisher(paths, allow_pickle=True, couple_replicas=couple_replicas)[:2]
+    return convert_pipefisher(paths, allow_pickle=True)
 
 
 def warnings_of(tmp_path: Path, *changes: dict[str, Any]) -> list[str]:
@@ -100,18 +92,6 @@ def test_cases_by_pickle_itself(folder: Path) -> None:
         if "clock" in folder.name
         else []
     )
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_groups_of_the_cases(folder: Path) -> None:
-    """One file a stage holds no replicas but in a Chimera, where d and p-1-d share stages."""
-    is_chimera = "chimera_base" in folder.name
-    alone = convert_pipefisher([folder], allow_pickle=True)
-    assert alone.instance.sync_groups == ()
-    assert alone.notes == [CHIMERA_NOTE] * is_chimera
-    coupled = convert_pipefisher([folder], allow_pickle=True, couple_replicas=True)
-    assert coupled.instance.sync_groups == (((0, 3), (1, 2)) if is_chimera else ())
-    assert coupled.notes == []
 
 
 def test_files_in_any_order_are_one_folder(tmp_path: Path) -> None:
@@ -182,46 +162,6 @@ def test_document_is_plain_json() -> None:
         "timelines": [{"call_forward": [[1, 2.5], [None, None]]}],
         "margin_ratio": 0.05,
     }
-    assert timelines_document(timelines, "x", [(0, 3)])["sync_groups"] == [[0, 3]]
-
-
-# Replicas.
-
-
-def test_syncs_that_meet_are_a_group() -> None:
-    late = {"sync_kron_A:m": [(231, 240)]}
-    other = {"sync_kron_A:x": [(220, 230)]}
-    assert sync_groups([SYNC, SYNC, late]) == [[0, 1]]
-    assert sync_groups([SYNC, late, SYNC, late]) == [[0, 2], [1, 3]]
-    assert sync_groups([SYNC, other]) == []
-    assert sync_groups([NODE, NODE]) == []
-    assert sync_groups([SYNC, NODE]) == []
-
-
-def test_every_sync_must_meet() -> None:
-    one = {**SYNC, "sync_kron_B:m": [(300, 310)]}
-    other = {**SYNC, "sync_kron_B:m": [(320, 330)]}
-    assert sync_groups([one, one]) == [[0, 1]]
-    assert sync_groups([one, other]) == []
-    assert sync_groups([one, SYNC]) == []
-
-
-def chimera(start: int) -> dict[str, Any]:
-    return {**NODE, **CHIMERA, "sync_kron_A:m": [(start, start + 1)]}
-
-
-def test_mirror_images_of_a_chimera() -> None:
-    nodes = [chimera(start) for start in (200, 300, 400, 500)]
-    assert sync_groups(nodes) == [[0, 3], [1, 2]]
-    assert sync_groups(nodes, [0, 2, 4, 6]) == [[0, 3], [1, 2]]
-    assert sync_groups(nodes, [0, 1, 2, 4]) == []
-    assert sync_groups(nodes[:3]) == [[0, 2]]
-    assert sync_groups([*nodes[:3], {**NODE, **SYNC}]) == []
-
-
-def test_replicas_of_mirror_images() -> None:
-    nodes = [chimera(start) for start in (200, 200, 300, 300, 400, 400, 500, 500)]
-    assert sync_groups(nodes) == [[0, 1, 6, 7], [2, 3, 4, 5]]
 
 
 # Names.
@@ -377,14 +317,10 @@ def test_command_writes_the_file_and_warns(tmp_path: Path) -> None:
 
 def test_command_writes_to_stdout() -> None:
     folder = CASES / "c03_chimera_base_p4_m4"
-    coupled = command(folder, "--allow-pickle", "--couple-replicas")
-    assert (coupled.exit_code, coupled.stderr) == (0, "")
-    assert json.loads(coupled.stdout)["sync_groups"] == [[0, 3], [1, 2]]
     result = command(folder, "--allow-pickle")
-    assert result.exit_code == 0
+    assert (result.exit_code, result.stderr) == (0, "")
     document = json.loads(result.stdout)
     assert not document.get("sync_groups")
-    assert result.stderr == f"note: {CHIMERA_NOTE}\n"
     first = document["timelines"][0]["call_forward"][0]
     assert all(type(time) is int for time in first)
 

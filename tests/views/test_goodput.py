@@ -62,7 +62,7 @@ class TestGoodput:
         rows = predicted_rows(MODEL.perf, None, [(1, 4, 16, 1)])
         assert (rows[0].batch_size, rows[0].efficiency, rows[0].goodput) == (128, None, None)
         assert rows[0].is_allowed
-        assert rows[0].step_time == pytest.approx(MODEL.step_time(1, 4, 16, 1), rel=1e-12)
+        assert rows[0].step_time == pytest.approx(MODEL.perf.step_time(1, 4, 16, 1), rel=1e-12)
         assert "goodput" not in drawn(rows_table(rows))
 
     def test_below_the_initial_batch_size_there_is_a_step_time_but_no_goodput(self):
@@ -140,7 +140,7 @@ class TestFits:
         nodes, replicas, size = (
             grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64])
         )
-        times = MODEL.accum_time(size), MODEL.optim_time(nodes, replicas, size)
+        times = MODEL.perf.accum_time(size), MODEL.perf.optim_time(nodes, replicas, size)
         whole = fit_goodput(nodes, replicas, size, *times)
         alone = fit_goodput([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
         return whole, alone

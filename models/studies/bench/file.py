@@ -12,7 +12,7 @@ from typing import Self
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import destination, opened, parse_json, write_bytes
-from ppsolve.models.studies.bench.record import BenchRecord, Machine
+from ppsolve.models.studies.bench.record import BenchRecord
 
 if sys.platform != "win32":
     import fcntl
@@ -24,12 +24,6 @@ class Records:
 
     records: tuple[BenchRecord, ...] = ()
     torn: int = 0  # bytes behind the last whole line: a run was killed while it wrote them
-
-    @property
-    def machines(self) -> dict[str, Machine]:
-        """Facts of each machine by its identity."""
-        found = ((record.machine_id, record.machine) for record in reversed(self.records))
-        return {name: machine for name, machine in found if machine is not None}
 
 
 def read_records(path: str | Path) -> Records:
@@ -55,31 +49,6 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
         yield BenchRecord.parse(data, source)
 
 
-def with_machines_once(
-    records: Iterable[BenchRecord], machines: dict[str, Machine]
-) -> Iterator[BenchRecord]:
-    """Yield records, the first of each machine with its facts, all others without.
-
-    Parameters
-    ----------
-    records : iterable of BenchRecord
-        In the order of the file.
-    machines : dict of str to Machine
-        Facts by identity.
-
-    Yields
-    ------
-    BenchRecord
-        In the same order.
-    """
-    told: set[str] = set()
-    for record in records:
-        known = machines.get(record.machine_id, record.machine)
-        machine = None if record.machine_id in told else known
-        told.add(record.machine_id)
-        yield record.model_copy(update={"machine": machine})
-
-
 def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:
     """Write a file of results, whole or not at all.
 
@@ -88,7 +57,7 @@ def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:
     path : str or Path
         The file; one that is there is replaced.
     records : iterable of BenchRecord
-        What it is to hold, machines where they belong.
+        What it is to hold.
 
     Raises
     ------
@@ -121,28 +90,22 @@ class BenchFile:
             raise
         self.records = list(found.records)
         self.torn = found.torn
-        self._told = set(found.machines)
 
     def keep(self, records: Iterable[BenchRecord]) -> None:
         """Replace the file by one with these records, under the same lock."""
-        self.records = list(with_machines_once(records, Records(tuple(self.records)).machines))
+        self.records = list(records)
         write_records(self.path, self.records)
         before, self._handle = self._handle, _locked(self.path)
         os.close(before)
-        self._told = set(Records(tuple(self.records)).machines)
 
-    def append(self, record: BenchRecord) -> BenchRecord:
-        """Add a record as a line, wait until it is on the disk, and return it as it was written.
-
-        The facts of a machine stand in its first line only.
+    def append(self, record: BenchRecord) -> None:
+        """Add a record as a line, and wait until it is on the disk.
 
         Raises
         ------
         InputError
             The disk is full, or the file cannot be written; it ends with the line before then.
         """
-        if record.machine_id in self._told:
-            record = record.model_copy(update={"machine": None})
         line, size = record.line(), os.fstat(self._handle).st_size
         try:
             if os.write(self._handle, line) < len(line):
@@ -155,9 +118,7 @@ class BenchFile:
         finally:
             # An interrupt may come in between: what is in the file is done.
             if os.fstat(self._handle).st_size > size:
-                self._told.add(record.machine_id)
                 self.records.append(record)
-        return record
 
     def close(self) -> None:
         """Let other runs write to the file."""
@@ -215,15 +176,13 @@ def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
     Returns
     -------
     records : list of BenchRecord
-        In the order of their first keys, the first of each machine with its facts.
+        In the order of their first keys.
     differences : list of str
         A line for each record left out whose status, value, bound or failure is another.
     """
     kept: dict[str, tuple[str, BenchRecord]] = {}
-    machines: dict[str, Machine] = {}
     differences = []
     for name, found in files.items():
-        machines |= {key: one for key, one in found.machines.items() if key not in machines}
         for record in found.records:
             before = kept.setdefault(record.key, (name, record))
             if before[1].answer() != record.answer():
@@ -232,8 +191,7 @@ def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
                     chosen, other = other, chosen
                 kept[record.key] = chosen
                 differences.append(_difference(chosen, other))
-    records = (record for _, record in kept.values())
-    return list(with_machines_once(records, machines)), differences
+    return [record for _, record in kept.values()], differences
 
 
 def _difference(kept: tuple[str, BenchRecord], other: tuple[str, BenchRecord]) -> str:

@@ -74,25 +74,12 @@ class BenchPeer(BenchLine):
     seconds: Seconds | None = None
 
 
-class Machine(BenchLine):
-    """Facts of the machine that solved an item, and versions of the software that did."""
-
-    cpu: str
-    cores: int = Field(ge=1)
-    memory_gib: float = Field(ge=0)
-    platform: str
-    python: str
-    ortools: str
-    numpy: str
-    ppsolve: str
-
-
 class BenchRecord(BenchLine):
     """One item: every heuristic and the solver on one instance, or how that failed.
 
     `key` is a hash of the instance, the settings, the version and users' code. `gap` is
-    (value - bound) / value. `seconds_to_proof` is null where nothing was proved. `machine` stands
-    on the first line of a file that has its `machine_id`.
+    (value - bound) / value. `seconds_to_proof` is null where nothing was proved. `machine` names
+    processor, cores, memory, platform and versions behind the times.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -123,12 +110,11 @@ class BenchRecord(BenchLine):
     attempts: int = Field(default=1, ge=1)
     time_limit: Seconds | None = None
     settings: dict[str, Any] = Field(default={})
-    machine_id: str
-    machine: Machine | None = None
+    machine: str
 
     def line(self) -> bytes:
         """Return the record as one line of a file, its end included."""
-        left_out = {name for name in ("machine", "peers") if getattr(self, name) is None}
+        left_out = {"peers"} if self.peers is None else set()
         return self.model_dump_json(exclude=left_out).encode() + b"\n"
 
     def answer(self) -> dict[str, Any]:

@@ -346,8 +346,6 @@ class Fit:
         Parameters that were not fitted, and why.
     warnings : tuple of str
         Parameters that the observations do not identify.
-    starts : int
-        Number of starts of descents.
     converged : bool
         Whether the best descent came to rest.
     """
@@ -358,5 +356,4 @@ class Fit:
     residuals: Floats
     fixed: Mapping[str, str]
     warnings: tuple[str, ...]
-    starts: int
     converged: bool

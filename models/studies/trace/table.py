@@ -26,7 +26,7 @@ NANOSECONDS = {unit: UNITS_PER_SECOND["ns"] // count for unit, count in UNITS_PE
 COLUMNS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "start", "end", "device")
 """Columns that every op has."""
 
-OPTIONAL = ("length", "bytes", "origin")
+OPTIONAL = ("length", "origin")
 """Columns that may be `FREE`: unknown."""
 
 
@@ -57,7 +57,6 @@ class Trace:
     end: IntArray
     device: IntArray
     length: IntArray  # int64[n]: length of the sequences of the micro-batch, `FREE` where unknown
-    bytes: IntArray  # int64[n]: size of a transfer, `FREE` where unknown
     origin: IntArray  # int64[n]: index into `sources`
     unit: str  # unit of the documents made from the trace: that of the source
     sources: tuple[str, ...]
@@ -82,7 +81,7 @@ class Trace:
             With n ops.
         """
         free = np.full(len(columns["step"]), FREE)
-        given = {"length": free, "bytes": free, "origin": np.zeros_like(free), **columns}
+        given = {"length": free, "origin": np.zeros_like(free), **columns}
         names = (*COLUMNS, *OPTIONAL)
         about |= {name: np.asarray(given[name], np.int64) for name in names}
         return cls(**about)

@@ -20,7 +20,7 @@ from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.api.registry import ENTRY_POINTS
 from ppsolve.solver.heuristics.own import is_spec, source_of
 from ppsolve.solver.run.progress import Progress
-from ppsolve.solver.studies.bench.machine import machine_id, this_machine
+from ppsolve.solver.studies.bench.machine import this_machine
 from ppsolve.solver.studies.bench.pool import Finished
 
 
@@ -70,9 +70,8 @@ class BenchItem:
         Returns
         -------
         BenchRecord
-            With the facts of the machine.
+            The record.
         """
-        machine = finished.machine or this_machine()
         answer = finished.value or {
             "status": Status.UNKNOWN,
             "seconds": _rounded(finished.seconds),
@@ -91,8 +90,7 @@ class BenchItem:
                 "attempts": attempts + finished.attempts,
                 "time_limit": self.time_limit,
                 "settings": self.settings,
-                "machine_id": machine_id(machine),
-                "machine": machine,
+                "machine": finished.machine or this_machine(),
             }
         )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import subprocess
@@ -13,7 +11,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
-from ppsolve.models.studies.bench.record import Machine
 from ppsolve.solver.run.options import default_workers
 
 GIB = 2**30
@@ -25,24 +22,18 @@ _CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
 
 
 @cache
-def this_machine() -> Machine:
-    """Return the facts of this machine, with versions of what solves here."""
-    return Machine(
-        cpu=_cpu(),
-        cores=default_workers(),
-        memory_gib=round(memory_size() / GIB, 1),
-        platform=platform.platform(terse=True),
-        python=platform.python_version(),
-        ortools=version("ortools"),
-        numpy=version("numpy"),
-        ppsolve=version("ppsolve"),
-    )
-
-
-def machine_id(machine: Machine) -> str:
-    """Return a short hash of the facts of a machine."""
-    text = json.dumps(machine.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def this_machine() -> str:
+    """Return processor, cores, memory and platform of this machine, and versions, as one line."""
+    parts = [
+        _cpu(),
+        f"{default_workers()} cores",
+        f"{memory_size() / GIB:.1f} GiB",
+        platform.platform(terse=True),
+        f"Python {platform.python_version()}",
+        f"OR-tools {version('ortools')}",
+        f"numpy {version('numpy')}",
+    ]
+    return ", ".join(parts)
 
 
 def _cpu() -> str:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import Failure, Machine
+from ppsolve.models.studies.bench.record import Failure
 from ppsolve.solver.studies.bench.fork_server import END, LENGTH, START, ForkServer
 from ppsolve.solver.studies.bench.machine import GIB, group_memory, kernel_kills, this_machine
 
@@ -71,7 +71,7 @@ class Finished:
     failure: Failure | None = None
     error: str | None = None  # the failure in words
     seconds: float = 0.0  # wall time of the call
-    machine: Machine | None = None  # where it ran, None if not known
+    machine: str | None = None  # where it ran, None if not known
     attempts: int = 1  # how often the item was begun
 
 

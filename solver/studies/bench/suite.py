@@ -201,4 +201,5 @@ class Suite:
         for finished in engine.map(solve_item, self.waiting, limits):
             item = self.waiting[finished.index]
             record = item.record(finished, self._attempts.get(item.key, 0))
-            tell(self._file.append(record))
+            self._file.append(record)
+            tell(record)

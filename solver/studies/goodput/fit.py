@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, islice
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ppsolve.models.core.arrays import Floats
-from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.goodput.params import Fit, Observations, PerfParams
 from ppsolve.solver.studies.goodput.identify import (
     ALPHA_C,
@@ -34,8 +31,6 @@ def fit_goodput(
     atomic_bsz: ArrayLike,
     accum_step_time: ArrayLike,
     optim_step_time: ArrayLike,
-    *,
-    starts: int = FIT.starts,
 ) -> Fit:
     """Fit step times to observations; the same whatever their order.
 
@@ -48,8 +43,6 @@ def fit_goodput(
     ----------
     num_nodes, num_replicas, atomic_bsz, accum_step_time, optim_step_time : array_like [n]
         As in `Observations`.
-    starts : int
-        Number of starts, the published one first.
 
     Returns
     -------
@@ -59,16 +52,15 @@ def fit_goodput(
     Raises
     ------
     InputError
-        As in `Observations`; or `starts` is not from 1 to 1000.
+        As in `Observations`.
     """
-    _check_starts(starts)
     observed = Observations(
         *(num_nodes, num_replicas, atomic_bsz, accum_step_time, optim_step_time)  # type: ignore[arg-type]
     )
     order = np.lexsort(observed.columns())
     objective = FitObjective(observed, order)
     with np.errstate(all="ignore"):
-        params, converged = _minimise(objective, starts)
+        params, converged = _minimise(objective)
     errors = np.empty((len(observed), 2))
     errors[order] = np.column_stack(objective.errors(params))
     errors.setflags(write=False)
@@ -79,17 +71,8 @@ def fit_goodput(
         residuals=errors,
         fixed=MappingProxyType(objective.box.fixed),
         warnings=tuple(_warnings(objective, params)),
-        starts=starts,
         converged=converged,
     )
-
-
-def _check_starts(starts: int) -> None:
-    most = FIT.most_starts
-    if isinstance(starts, bool) or not isinstance(starts, int) or not 1 <= starts <= most:
-        raise InputError(
-            f"expected a whole number 1 to {most}, got {describe(starts)}", field="starts"
-        )
 
 
 def _with_prior(params: Floats, design: Design) -> list[float]:
@@ -199,9 +182,9 @@ def _priors(params: Floats) -> tuple[float, Floats, Floats]:
     return float(root @ root), 2 * root @ roots, 2 * roots.T @ roots
 
 
-def _minimise(objective: FitObjective, starts: int) -> tuple[Floats, bool]:
+def _minimise(objective: FitObjective) -> tuple[Floats, bool]:
     candidates = [objective.box.clip(np.array(FIT.published_start))]
-    candidates += islice(_guesses(objective), starts - 1)
+    candidates += [_guess(objective, gamma) for gamma in FIT.guessed_gammas]
     descents = [_descend(objective, start, FIT.smoothing[-1], FIT.rough) for start in candidates]
     kept = min(descents, key=lambda descent: objective.value(descent[0]))
     current = kept
@@ -209,15 +192,6 @@ def _minimise(objective: FitObjective, starts: int) -> tuple[Floats, bool]:
         current = _descend(objective, current[0], smoothing, FIT.fine)
         kept = min(kept, current, key=lambda descent: objective.value(descent[0]))
     return kept
-
-
-def _guesses(objective: FitObjective) -> Iterator[Floats]:
-    # Starts made from the data, then the same with random factors, without end.
-    guesses = [_guess(objective, gamma) for gamma in FIT.guessed_gammas]
-    yield from guesses
-    for number in count():
-        factors = np.exp(np.random.default_rng(number).normal(size=7))
-        yield objective.box.clip(guesses[number % len(guesses)] * factors)
 
 
 def _guess(objective: FitObjective, gamma: float) -> Floats:

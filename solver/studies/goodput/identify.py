@@ -33,9 +33,6 @@ class FitParams:
     ratio_weight: float = 1e-2
     # Several nodes take this much longer than one at least, if none was observed (AdaptDL).
     multi_node_factor: float = 1.1
-    # Starts by default, and at most: more are refused as a mistake.
-    starts: int = 5
-    most_starts: int = 1000
     # Steps that a descent may try.
     most_trials: int = 200
     # Gain of a step at which a descent is at rest; the second one of the last descents.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,11 @@ from ppsolve.models.core.arrays import (
     as_number,
     plain,
     refuse,
-    whole_numbers,
 )
-from ppsolve.models.core.problem import BoolArray, IntArray
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.goodput.files import GoodputRow, ParamsDocument
+from ppsolve.models.studies.goodput.files import GoodputRow
 from ppsolve.models.studies.goodput.params import GradParams, PerfParams, configuration
 from ppsolve.solver.studies.goodput.search import BatchLimits, Best, best_configurations
 
@@ -53,105 +52,12 @@ class GoodputModel:
     grad: GradParams
     init_batch_size: float
 
-    @classmethod
-    def of(
-        cls,
-        document: ParamsDocument,
-        grad: GradParams | None = None,
-        init_batch_size: float | None = None,
-    ) -> GoodputModel:
-        """Return the model of a parameter document; arguments replace its own figures.
-
-        Parameters
-        ----------
-        document : ParamsDocument
-            Step times, and perhaps the rest.
-        grad : GradParams, optional
-            Gradient statistics.
-        init_batch_size : float, optional
-            Batch size of efficiency 1.
-
-        Returns
-        -------
-        GoodputModel
-            In the time unit of the document.
-
-        Raises
-        ------
-        InputError
-            Gradient statistics or initial batch size are neither given nor in the document.
-        """
-        statistics = document.grad_params if grad is None else grad
-        if statistics is None:
-            raise InputError("expected gradient statistics, sqr and var", field="grad")
-        size = document.init_batch_size if init_batch_size is None else init_batch_size
-        if size is None:
-            raise InputError("expected the batch size of efficiency 1", field="init_batch_size")
-        return cls(document.perf_params, statistics, float(size))
-
     def __post_init__(self) -> None:
         """Check the arguments; sequences become parameters."""
         object.__setattr__(self, "perf", _params("perf", PerfParams, self.perf))
         object.__setattr__(self, "grad", _params("grad", GradParams, self.grad))
         size = as_number("init_batch_size", self.init_batch_size, above=0)
         object.__setattr__(self, "init_batch_size", int(size) if size == int(size) else size)
-
-    def accum_time(self, atomic_bsz: ArrayLike) -> Quantity:
-        """Return `PerfParams.accum_time`."""
-        return self.perf.accum_time(atomic_bsz)
-
-    def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return the time of the gradient exchange, as `PerfParams.network_time`.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas : number or array
-            As for `PerfParams.step_time`.
-
-        Returns
-        -------
-        float or float64[...]
-            In the unit of the parameters.
-        """
-        return self.perf.network_time(num_nodes, num_replicas)
-
-    def optim_time(
-        self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
-    ) -> Quantity:
-        """Return the time of a step that exchanges gradients, as `PerfParams.optim_time`.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas, atomic_bsz : number or array
-            As for `PerfParams.step_time`.
-
-        Returns
-        -------
-        float or float64[...]
-            In the unit of the parameters.
-        """
-        return self.perf.optim_time(num_nodes, num_replicas, atomic_bsz)
-
-    def step_time(
-        self,
-        num_nodes: ArrayLike,
-        num_replicas: ArrayLike,
-        atomic_bsz: ArrayLike,
-        accum_steps: ArrayLike,
-    ) -> Quantity:
-        """Return the time of a step with its accumulation, as `PerfParams.step_time`.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
-            As for `PerfParams.step_time`.
-
-        Returns
-        -------
-        float or float64[...]
-            In the unit of the parameters.
-        """
-        return self.perf.step_time(num_nodes, num_replicas, atomic_bsz, accum_steps)
 
     def throughput(
         self,
@@ -383,105 +289,3 @@ def _row(configuration: Sequence[int], figures: Sequence[float | None]) -> Goodp
         batch_size=_batch(configuration),
         **dict(zip(names, figures, strict=False)),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class GoodputTable:
-    """Best configurations over a grid of allocations; all arrays are [nodes, replicas].
-
-    Attributes
-    ----------
-    num_nodes, num_replicas : int64
-        Nodes and replicas of each entry.
-    goodput : float64
-        0 where there are more nodes than replicas or the limits allow nothing.
-    atomic_bsz, accum_steps, batch_size : int64
-        The best configuration; 0 where the goodput is 0.
-    speedup : float64
-        Goodput relative to one replica; if the limits exclude that, to the smallest allocation that
-        they allow.
-    """
-
-    num_nodes: IntArray
-    num_replicas: IntArray
-    goodput: Floats
-    atomic_bsz: IntArray
-    accum_steps: IntArray
-    batch_size: IntArray
-    speedup: Floats
-
-    def __post_init__(self) -> None:
-        """Make the arrays read-only."""
-        for field in fields(self):
-            getattr(self, field.name).setflags(write=False)
-
-
-def goodput_table(
-    model: GoodputModel,
-    num_nodes: ArrayLike,
-    num_replicas: ArrayLike,
-    *,
-    max_batch_size: float | None = None,
-    atomic_bsz_range: tuple[float | None, float | None] | None = None,
-    accumulation: bool = False,
-) -> GoodputTable:
-    """Return the answer of `GoodputModel.optimize` for every pair of nodes and replicas.
-
-    Parameters
-    ----------
-    model : GoodputModel
-        The job.
-    num_nodes, num_replicas : array_like
-        Lists (or one number) of whole numbers from 1 on.
-    max_batch_size, atomic_bsz_range, accumulation
-        As in `GoodputModel.optimize`.
-
-    Returns
-    -------
-    GoodputTable
-        Read-only arrays [nodes, replicas].
-
-    Raises
-    ------
-    InputError
-        Names the argument that is not such a list, or limits that exclude everything.
-    """
-    limits = BatchLimits.of(model.init_batch_size, max_batch_size, atomic_bsz_range, accumulation)
-    nodes, replicas = np.meshgrid(
-        _axis("num_nodes", num_nodes), _axis("num_replicas", num_replicas), indexing="ij"
-    )
-    possible = nodes <= replicas
-    found = best_configurations(model.perf, model.grad, nodes[possible], replicas[possible], limits)
-    goodput, atomic, accum = (_spread(values, possible) for values in found)
-    alone = model.optimize(1, 1, max_batch_size, atomic_bsz_range, accumulation)[0]
-    return GoodputTable(
-        num_nodes=nodes,
-        num_replicas=replicas,
-        goodput=goodput,
-        atomic_bsz=atomic.astype(np.int64),
-        accum_steps=accum.astype(np.int64),
-        batch_size=(replicas * atomic * (accum + 1)).astype(np.int64),
-        speedup=goodput / (alone or _smallest(goodput, nodes, replicas)),
-    )
-
-
-def _axis(name: str, value: ArrayLike) -> IntArray:
-    numbers = np.atleast_1d(whole_numbers(name, value))
-    if numbers.ndim != 1:
-        raise InputError(f"expected a list of numbers, got {numbers.ndim} axes", field=name)
-    return numbers
-
-
-def _spread(values: Floats, places: BoolArray) -> Floats:
-    spread = np.zeros(places.shape)
-    spread[places] = values
-    return spread
-
-
-def _smallest(goodput: Floats, nodes: IntArray, replicas: IntArray) -> float:
-    # The goodput with the fewest replicas, then nodes, that is not 0 (1 if all are).
-    positive = np.flatnonzero(goodput)
-    if not len(positive):
-        return 1.0
-    order = np.lexsort((nodes.ravel()[positive], replicas.ravel()[positive]))
-    return float(goodput.ravel()[positive[order[0]]])

@@ -291,40 +291,6 @@ class PipelineGoodput:
         nodes, replicas = allocation(num_nodes, num_replicas)
         held = [curve.holds_for(replicas) for curve in self.curves.values()]
         refuse("num_replicas", replicas, ~np.any(held, axis=0), self._timed_for(self.curves))
-        return self._best(nodes, replicas, max_batch_size, microbatches)
-
-    def table(
-        self,
-        num_nodes: Any,
-        num_replicas: Any,
-        *,
-        max_batch_size: float,
-        microbatches: Any = None,
-    ) -> PipelineChoice:
-        """Return `optimize` for every pair of n nodes and k replicas, arrays of shape [n, k].
-
-        Parameters
-        ----------
-        num_nodes, num_replicas : array of int
-            The n and k numbers.
-        max_batch_size, microbatches
-            As for `optimize`.
-
-        Returns
-        -------
-        PipelineChoice
-            0 also where there are more nodes than replicas, and for replicas that the sync in the
-            schedules was not timed for.
-        """
-        nodes, replicas = broadcast(
-            num_nodes=np.atleast_1d(whole_numbers("num_nodes", num_nodes))[:, None],
-            num_replicas=np.atleast_1d(whole_numbers("num_replicas", num_replicas))[None, :],
-        )
-        return self._best(nodes, replicas, max_batch_size, microbatches)
-
-    def _best(
-        self, nodes: IntArray, replicas: IntArray, max_batch_size: Any, microbatches: Any
-    ) -> PipelineChoice:
         largest = as_number("max_batch_size", max_batch_size, above=0)
         least = self.model.init_batch_size
         if largest < least:
@@ -334,21 +300,18 @@ class PipelineGoodput:
             )
         if microbatches is not None:
             microbatches = np.unique(whole_numbers("microbatches", microbatches))
-        allowed = nodes <= replicas
-        network = self._network_time(np.where(allowed, nodes, 1), replicas)
+        network = self._network_time(nodes, replicas)
         # Many pairs share the replicas and the sync time; each such case is solved once.
         cases, place = np.unique(replicas + 1j * network, return_inverse=True)
         copies, syncs = cases.real.astype(np.int64), cases.imag
         size, count = self._chosen(copies[:, None], syncs[:, None], largest, microbatches)
         some = np.flatnonzero(size)
         found = self._evaluated(copies[some], syncs[some], size[some], count[some])
-        place = np.where(allowed, place.reshape(nodes.shape), len(cases))
 
         def spread(values: Any) -> Any:
-            # One case more for those that are not allowed.
-            table = np.zeros(len(cases) + 1, dtype=values.dtype)
-            table[some] = values
-            return plain(table[place])
+            answers = np.zeros(len(cases), dtype=values.dtype)
+            answers[some] = values
+            return plain(answers[place.reshape(nodes.shape)])
 
         return PipelineChoice(
             goodput=Interval(spread(found.goodput.low), spread(found.goodput.high)),
@@ -409,7 +372,7 @@ class PipelineGoodput:
         # 0 where the sync is part of the schedules.
         if self.has_sync:
             return np.zeros(nodes.shape)
-        return np.asarray(self.model.network_time(nodes, replicas)) * self._factor
+        return np.asarray(self.model.perf.network_time(nodes, replicas)) * self._factor
 
     def _evaluated(
         self, replicas: IntArray, network: Floats, sizes: IntArray, counts: IntArray

@@ -85,8 +85,7 @@ def plan(
     clock = Clock(limit).before(reserved)
     space = enumerate_space(request)
     search = PlanSearch(request, space, limits, on_progress, clock)
-    with search.news.told_again():
-        run_plan(search)
+    run_plan(search)
     return _report(search, space)
 
 

@@ -61,7 +61,8 @@ def measure_curve(
     instance : PipelineInstance
         The pipeline; its own number of micro-batches is ignored. Its micro-batches are alike.
     microbatches : sequence of int
-        Where to measure, see `default_microbatches`.
+        Where to measure. Published orders with latency repeat after a divisor of the D devices, so
+        all numbers from 4D to 6D show their period, and 8D refutes one that was warm-up.
     replicas : int, optional
         Data-parallel copies that the all-reduces (or reduce-scatters) of the pipeline were timed
         for. The curve then answers for that number only.
@@ -116,30 +117,6 @@ def measure_curve(
     )
 
 
-def default_microbatches(instance: PipelineInstance) -> tuple[int, ...]:
-    """Return numbers of micro-batches that show the warm-up, the steady state and its period.
-
-    For D devices:
-
-    - 1, 2, 4, ... while warm-up and cool-down are most of the makespan;
-    - all from 4D to 6D: published orders with latency repeat after a divisor of D micro-batches,
-      and 2D + 1 neighbours are needed to see D of them repeat;
-    - 8D, which refutes a pattern that was still warm-up.
-
-    Bidirectional pipes have D of their own under way in each pipe and take even numbers: from 4D
-    to 8D, and 12D. Where these are more than 17 numbers, or the placement is looped (interleaved
-    schedules take whole groups of D), only multiples of D (or 2D) are measured, from two to six
-    times and eight times: the slope is still exact for every period that divides it.
-    """
-    pipes = 2 if instance.placement == "bidirectional" else 1
-    cycle = pipes * instance.num_devices
-    is_coarse = _is_looped(instance) or 2 * instance.num_devices >= 17
-    step, first = (cycle, 2 * cycle) if is_coarse else (pipes, 4 * instance.num_devices)
-    run = range(first, first + 2 * max(cycle, 2 * step) + 1, step)
-    few = [pipes * 2**k for k in range(first.bit_length()) if pipes * 2**k < first]
-    return (*few, *run, run[-1] + 2 * cycle)
-
-
 def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstance:
     """Return the pipeline with another number of micro-batches, judged by its makespan.
 
@@ -162,13 +139,6 @@ def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstan
     """
     changed = {"num_microbatches": number, "objective": Objective.MAKESPAN}
     return PipelineInstance.parse({**dict(instance), **changed}, instance.name)
-
-
-def _is_looped(instance: PipelineInstance) -> bool:
-    devices = instance.stage_to_device
-    return len(devices) > instance.num_devices > 1 and all(
-        device == stage % instance.num_devices for stage, device in enumerate(devices)
-    )
 
 
 def _has_sync(instance: PipelineInstance) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import accumulate, pairwise
-from statistics import median_low
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -68,9 +66,9 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
         )
     from ppsolve.solver.studies.plan.split_cpsat import search_split
 
-    start = _coarse_start(problem, start, params)
-    left = params.seconds * (1 - params.coarse_share)
-    return search_split(problem, start, least_device=least, least_stage=slowest_stage, limit=left)
+    start = _moved_layers(problem, start, params.most_moves)
+    limit = params.seconds
+    return search_split(problem, start, least_device=least, least_stage=slowest_stage, limit=limit)
 
 
 def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
@@ -104,29 +102,6 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
         raise SplitUndecidedError("the split that takes no search does not fit the memory")
     slowest_device = max(problem.device_times(boundaries))
     return problem.split(boundaries, proved=slowest_device == slowest_device_bound(problem))
-
-
-def _coarse_start(problem: SplitProblem, start: Boundaries, params: SplitParams) -> Boundaries:
-    # Rounding makes nearly equal layers equal. Which stages have how many layers is then quickly
-    # found, and most of the gain.
-    median = median_low(problem.times)
-    if median == 0:
-        return start
-    unit = 2 * params.coarse_ticks
-    coarse = tuple((unit * time + median) // (2 * median) for time in problem.times)
-    if _changes(coarse) >= _changes(problem.times):
-        return start
-    try:
-        shorter = replace(params, seconds=params.seconds * params.coarse_share)
-        found = best_split(replace(problem, times=coarse), shorter)
-    except SplitUndecidedError:
-        return start
-    splits = (start, found.boundaries if found else start)
-    return min(splits, key=lambda b: (not problem.fits(b), max(problem.device_times(b))))
-
-
-def _changes(times: tuple[int, ...]) -> int:
-    return sum(earlier != later for earlier, later in pairwise(times))
 
 
 def slowest_device_bound(problem: SplitProblem) -> int:

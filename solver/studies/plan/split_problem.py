@@ -26,11 +26,7 @@ class SplitParams:
     most_bytes: int = 10**16
     # Deterministic seconds of a search: more makes plans longer, less leaves splits unproved.
     seconds: float = 0.25
-    # Part of the seconds for a first search with rounded times: for layers that are nearly equal.
-    coarse_share: float = 0.2
-    # Ticks per median layer in that first search.
-    coarse_ticks: int = 8
-    # Single layers moved by the split without a search, at most.
+    # Single layers moved by the split without a search, and before one, at most.
     most_moves: int = 200
 
 

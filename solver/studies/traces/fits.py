@@ -1,4 +1,4 @@
-"""A run in a few numbers, as far as its trace tells: times, transfers, jitter, costs, stalls."""
+"""A run in a few numbers, as far as its trace tells: times, transfers, jitter, stalls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE
 from ppsolve.models.studies.trace.table import KINDS, NUM_COMPUTE, Trace
 from ppsolve.solver.studies.traces.clocks import (
     aligned,
@@ -23,15 +22,9 @@ class TraceFitParams:
 
     step: float = 1.05  # times the median span, of a step that is looked at
     op: float = 2.0  # times the usual op of its stage and kind, relative to its micro-batch
-    lengths: int = 3  # fewest different lengths to which costs are fitted
 
 
 FIT_PARAMS = TraceFitParams()
-
-WAITING = (
-    "transfers: bandwidth cannot be fitted, as no send is recorded without waiting; give rows of "
-    "kind TF and TB with bytes"
-)
 
 
 @dataclass(frozen=True)
@@ -47,29 +40,6 @@ class StageTime:
     # standard deviation over mean, jitter; 1.4826 times the median deviation from the median takes
     # the place of the standard deviation, so that a few stalls do not count
     variation: float
-
-
-@dataclass(frozen=True)
-class TransferFit:
-    """Time of a transfer: latency + bytes / bandwidth."""
-
-    latency: float  # nanoseconds. From round trips it is the time for which no device is held
-    bandwidth: float | None  # bytes per nanosecond; None where it cannot be fitted
-
-
-@dataclass(frozen=True)
-class CostFit:
-    """Durations of one kind on one stage over the length L: constant + per_token L + per_square L².
-
-    In nanoseconds, none negative; `error` is the median of |fitted - recorded| / recorded.
-    """
-
-    stage: int
-    kind: str
-    constant: float
-    per_token: float
-    per_square: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -100,8 +70,8 @@ class Fits:
 
     stage_times: tuple[StageTime, ...]  # by stage and kind
     jitter: dict[str, float]  # median variation over the stages, by kind
-    transfer: TransferFit | None  # None where nothing tells of transfers
-    costs: tuple[CostFit, ...]  # empty where no lengths are given
+    # nanoseconds of a transfer beyond the time that devices are held; None where nothing tells it
+    latency: float | None
     unusual: tuple[UnusualStep, ...]  # by step and replica
     warnings: tuple[str, ...]  # what a trace like this cannot tell, and why
 
@@ -116,13 +86,12 @@ def fit(trace: Trace) -> Fits:
     parts = [part.where(part.is_compute) for _, _, part in kept.parts()]
     one_way = one_way_of(parts)
     times = tuple(_stage_times(kept, _held_times(parts, one_way or 0.0)))
-    transfer, warnings = _transfer(kept, one_way, times)
-    costs, more = _costs(kept)
+    latency, warnings = _latency(kept, one_way, times)
     jitter = {
         kind: float(np.median([one.variation for one in times if one.kind == kind]))
         for kind in dict.fromkeys(one.kind for one in times)
     }
-    return Fits(times, jitter, transfer, costs, unusual, (*warnings, *more))
+    return Fits(times, jitter, latency, unusual, warnings)
 
 
 def _by_stage_and_kind(trace: Trace) -> Iterator[tuple[int, int, Trace]]:
@@ -214,74 +183,16 @@ def one_way_of(parts: Sequence[Trace]) -> float | None:
     return float(np.median(trips)) / 2 if trips else None
 
 
-def _transfer(
+def _latency(
     trace: Trace, one_way: float | None, times: Sequence[StageTime]
-) -> tuple[TransferFit | None, list[str]]:
+) -> tuple[float | None, tuple[str, ...]]:
     sent = ~trace.is_compute
     if np.any(sent):
-        return _from_transfers(trace.where(sent))
+        return float(np.median(trace.duration[sent])), ()
     if one_way is None:
-        return None, ["transfers: a single device has none"]
+        return None, ("transfers: a single device has none",)
     if one_way < 0:
         text = "transfers: latency cannot be fitted, clocks are off by more than transfers take"
-        return None, [text, WAITING]
+        return None, (text,)
     held = float(np.median([one.held for one in times]))
-    return TransferFit(max(0.0, one_way - held), None), [WAITING]
-
-
-def _from_transfers(sent: Trace) -> tuple[TransferFit, list[str]]:
-    """Fit a line to the median time of each size; a size that was not recorded has no slope."""
-    median = float(np.median(sent.duration))
-    sizes = np.unique(sent.bytes[sent.bytes != FREE])
-    if len(sizes) < 2:
-        text = "transfers: bandwidth cannot be fitted, all that say their bytes are of one size"
-        return TransferFit(median, None), [text]
-    middles = [float(np.median(sent.duration[sent.bytes == size])) for size in sizes]
-    slope, latency = (float(number) for number in np.polyfit(sizes.astype(float), middles, 1))
-    if slope <= 0:
-        text = "transfers: bandwidth cannot be fitted, larger transfers take no longer"
-        return TransferFit(median, None), [text]
-    if latency < 0:
-        # A line through the origin is the best one that no transfer contradicts.
-        slope = float(np.dot(sizes, middles) / np.dot(sizes, sizes.astype(float)))
-        latency = 0.0
-    return TransferFit(latency, 1 / slope), []
-
-
-def _costs(trace: Trace) -> tuple[tuple[CostFit, ...], list[str]]:
-    known = trace.where(trace.is_compute & (trace.length > 0))
-    if not len(known):
-        return (), ["costs over lengths cannot be fitted, no lengths are recorded"]
-    found, lacking = [], []
-    for stage, kind, group in _by_stage_and_kind(known):
-        if len(np.unique(group.length)) >= FIT_PARAMS.lengths:
-            found.append(_cost(group, stage, KINDS[kind]))
-        else:
-            lacking.append(f"{KINDS[kind]} of stage {stage}")
-    text = f"costs over lengths need {FIT_PARAMS.lengths} lengths, fewer are recorded of "
-    return tuple(found), [text + ", ".join(lacking)] if lacking else []
-
-
-def _cost(group: Trace, stage: int, kind: str) -> CostFit:
-    """Fit the non-negative cost with the least squares of relative errors.
-
-    Of the seven choices of terms that may be above zero, the best whose terms all are: with three
-    terms that is exact, and needs no solver.
-    """
-    length, time = group.length.astype(float), np.maximum(group.duration.astype(float), 1.0)
-    terms = np.stack([np.ones_like(length), length, length**2], axis=1) / time[:, None]
-    scale = terms.max(axis=0)
-    best, least = np.zeros(3), float(len(time))
-    for choice in range(1, 8):
-        used = [term for term in range(3) if choice >> term & 1]
-        solved = np.linalg.lstsq(terms[:, used] / scale[used], np.ones(len(time)), rcond=None)[0]
-        if np.any(solved < 0):
-            continue
-        numbers = np.zeros(3)
-        numbers[used] = solved / scale[used]
-        left = float(np.sum((terms @ numbers - 1) ** 2))
-        if left < least - 1e-12:
-            best, least = numbers, left
-    error = float(np.median(np.abs(terms @ best - 1)))
-    constant, per_token, per_square = best.tolist()
-    return CostFit(stage, kind, constant, per_token, per_square, error)
+    return max(0.0, one_way - held), ()

@@ -200,8 +200,8 @@ def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineIn
     common = max(sorted(set(counts)), key=counts.count)
     data = _instance(compute, name, trace.unit, common, times)
     data["description"] = _description(trace, fits)
-    if fits.transfer is not None and round(fits.transfer.latency):
-        data["p2p"] = {"latency": trace.times([round(fits.transfer.latency)])[0]}
+    if fits.latency is not None and round(fits.latency):
+        data["p2p"] = {"latency": trace.times([round(fits.latency)])[0]}
     return PipelineInstance.parse(data, name)
 
 

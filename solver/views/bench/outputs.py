@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
-from ppsolve.solver.studies.bench.report.rows import BoundRow, FamilyRow, MethodRow
+from ppsolve.solver.studies.bench.report.rows import FamilyRow, MethodRow
 from ppsolve.solver.views.bench.pictures import Picture
 from ppsolve.solver.views.bench.sections import FOOTER, Section, headline, origin, sections
 from ppsolve.solver.views.html import table_html, text
@@ -128,11 +128,9 @@ def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
         total = _flat(part.total) if row.method.role == "ours" else {}
         named = {"family": part.total.family, "role": row.method.role.value}
         yield {**named, "name": row.method.name, **total, **_flat(row)}
-    for bound in part.bounds:
-        yield {"family": part.total.family, "role": "bound", **_flat(bound)}
 
 
-def _flat(row: FamilyRow | MethodRow | BoundRow) -> dict[str, Any]:
+def _flat(row: FamilyRow | MethodRow) -> dict[str, Any]:
     """Return the figures of a row; those of a spread are named for both."""
     found: dict[str, Any] = {}
     for key, value in asdict(row).items():

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ppsolve.models.studies.bench.record import Machine
 from ppsolve.solver.studies.bench.report.comparison import Comparison, Difference
-from ppsolve.solver.studies.bench.report.findings import Contradiction, Outlier, Sort
+from ppsolve.solver.studies.bench.report.findings import Contradiction
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import (
     WITHIN,
-    BoundRow,
     FamilyRow,
     MethodRow,
     PerformanceProfile,
@@ -49,8 +47,6 @@ FOOTER = (
     "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
     "over best: (value - best) / best, best being the smallest value of any method on the "
     "instance in this file; over the instances that the method solved.",
-    "below best: (best - bound) / best for a lower bound; tight: it equals the best value, which "
-    "it proves optimal.",
     "solved: a valid schedule, or a proof that there is none. A heuristic that breaks a rule, such "
     "as a memory limit, is infeasible and its value does not count.",
     "best: instances on which no method has a smaller value; ties count for each of them.",
@@ -69,16 +65,12 @@ def sections(report: Report) -> Iterator[Section]:
     if within := with_profiles(every):
         yield Section("Near the best", sheet=table_of(within, *WITHIN_FIELDS), picture=PROFILES)
     yield Section("Mean gap over time", picture=ANYTIME)
-    if every.bounds:
-        yield Section("Bounds", sheet=table_of(every.bounds, *BOUNDS))
-    yield from _outliers(report)
     if report.reasons:
         yield Section("Why methods have no schedule", sheet=table_of(report.reasons, *REASONS))
     if len(report.families) > 1:
         for part in report.families:
             yield from _family(part)
-    if report.machines:
-        yield Section("Machines", sheet=table_of(sorted(report.machines.items()), *MACHINES))
+    yield Section("Machines", tuple(f"{machine}." for machine in report.machines))
 
 
 def headline(report: Report) -> str:
@@ -129,8 +121,6 @@ def _family(part: FamilyFigures) -> Iterator[Section]:
     name = part.total.family
     found = _methods(f"Methods on {name}", part)
     yield replace(found, family=name, picture=f"{PROFILES}-{name}")
-    if part.bounds:
-        yield Section(f"Bounds on {name}", sheet=table_of(part.bounds, *BOUNDS), family=name)
 
 
 def _alarms(report: Report) -> Iterator[Section]:
@@ -170,40 +160,11 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _outliers(report: Report) -> Iterator[Section]:
-    found = report.outliers
-    if not found.named:
-        return
-    shown = {sort: sum(one.sort is sort for one in found.named) for sort in found.count}
-    cut = [
-        f"{shown[sort]} of {count:,} named as {SORTS[sort]}, the largest."
-        for sort, count in found.count.items()
-        if count > shown[sort]
-    ]
-    yield Section("Outliers", tuple(cut), table_of(found.named, *OUTLIERS))
-
-
-SORTS = {
-    Sort.FAILURE: "failed",
-    Sort.BEATEN: "others are better",
-    Sort.GAP: "large gap",
-    Sort.SLOW: "slow to prove",
-    Sort.LATE: "over its limit",
-}
-
-
-def _outlier_figure(outlier: Outlier) -> str:
-    if outlier.figure is None:
-        return ABSENT
-    is_time = outlier.sort in {Sort.SLOW, Sort.LATE}
-    return seconds(outlier.figure) if is_time else percent(outlier.figure)
-
-
 def _worst_at(spread: Spread) -> str:
     return (spread.worst_at or ABSENT) if spread.worst else ABSENT
 
 
-def _place(found: Outlier | Contradiction | Difference) -> str:
+def _place(found: Contradiction | Difference) -> str:
     return f"{found.family}/{found.instance}"
 
 
@@ -238,16 +199,6 @@ METHODS: tuple[Field[MethodRow], ...] = (
     times("longest time", lambda row: row.seconds.worst, 7),
     notes("worst on", lambda row: _worst_at(row.excess), 9),
 )
-BOUNDS: tuple[Field[BoundRow], ...] = (
-    texts("bound", lambda row: row.name),
-    counts("instances", lambda row: row.instances),
-    counts("tight", lambda row: row.tight),
-    counts("strongest", lambda row: row.strongest, 1),
-    shares("mean\nbelow best", lambda row: row.deviation.mean),
-    shares("median", lambda row: row.deviation.median, 2),
-    shares("worst", lambda row: row.deviation.worst),
-    notes("worst on", lambda row: _worst_at(row.deviation), 3),
-)
 
 
 def _within(excess: float) -> Field[PerformanceProfile]:
@@ -266,12 +217,6 @@ REASONS: tuple[Field[ReasonRow], ...] = (
     notes("reason", lambda row: row.reason),
     texts("methods", lambda row: _listed(row.methods, 3), 1),
 )
-OUTLIERS: tuple[Field[Outlier], ...] = (
-    texts("why", lambda one: SORTS[one.sort]),
-    notes("instance", _place),
-    texts("figure", _outlier_figure),
-    notes("remark", lambda one: one.text),
-)
 CONTRADICTIONS: tuple[Field[Contradiction], ...] = (
     notes("instance", _place),
     notes("contradiction", lambda one: one.text),
@@ -282,15 +227,4 @@ CHANGES: tuple[Field[Difference], ...] = (
     notes("before", lambda one: one.before),
     notes("after", lambda one: one.after),
     shares("by", lambda one: one.size),
-)
-MACHINES: tuple[Field[tuple[str, Machine]], ...] = (
-    texts("machine", lambda one: one[0], 1),
-    notes("processor", lambda one: one[1].cpu),
-    counts("cores", lambda one: one[1].cores),
-    texts("GiB", lambda one: f"{one[1].memory_gib:.1f}"),
-    texts("platform", lambda one: one[1].platform, 1),
-    texts("ppsolve", lambda one: one[1].ppsolve),
-    texts("OR-tools", lambda one: one[1].ortools),
-    texts("numpy", lambda one: one[1].numpy, 2),
-    texts("Python", lambda one: one[1].python, 2),
 )

@@ -115,7 +115,7 @@ def gaps(
 
 
 def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches) -> Figure:
-    """Return best values and bounds over memory, micro-batches or chunks.
+    """Return best values and bounds over memory or micro-batches.
 
     Parameters
     ----------

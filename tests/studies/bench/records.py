@@ -6,16 +6,7 @@ from typing import Any
 
 from ppsolve.models.studies.bench.record import BenchRecord
 
-MACHINE = {
-    "cpu": "A CPU",
-    "cores": 2,
-    "memory_gib": 8.0,
-    "platform": "Linux",
-    "python": "3.11.7",
-    "ortools": "9.15",
-    "numpy": "2.0",
-    "ppsolve": "0.1.0",
-}
+MACHINE = "A CPU, 2 cores, 8.0 GiB, Linux, Python 3.11.7, OR-tools 9.15, numpy 2.0"
 
 
 def record(key: str, **changes: Any) -> BenchRecord:
@@ -36,7 +27,6 @@ def record(key: str, **changes: Any) -> BenchRecord:
         "stop_reason": "proved",
         "seconds": 0.5,
         "time_limit": 10.0,
-        "machine_id": "m1",
         "machine": MACHINE,
     }
     return BenchRecord.parse(fields | changes)

@@ -1,4 +1,4 @@
-"""Files of results: strict lines, torn ends, locks, machines once, whole rewrites."""
+"""Files of results: strict lines, torn ends, locks, whole rewrites."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import BenchFile, read_records
-from tests.studies.bench.records import MACHINE, record
+from tests.studies.bench.records import record
 
 
 @pytest.fixture
@@ -33,16 +33,6 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert read_records(path).records == (full,)
     data = json.loads(path.read_text())
     assert (data["schema"], data["failure"], data["anytime"]) == (1, None, moments)
-
-
-def test_the_machine_stands_on_its_first_line_only(path: Path) -> None:
-    write(path, "a", "b")
-    with BenchFile(path) as file:
-        file.append(record("c"))
-        file.append(record("d", machine_id="m2"))
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line.get("machine") for line in lines] == [MACHINE, None, None, MACHINE]
-    assert read_records(path).machines.keys() == {"m1", "m2"}
 
 
 def test_a_torn_end_is_dropped(path: Path) -> None:
@@ -98,18 +88,14 @@ def test_one_run_writes_at_a_time(path: Path) -> None:
     BenchFile(path).close()
 
 
-def test_a_rewrite_keeps_lock_and_machines(path: Path) -> None:
+def test_a_rewrite_keeps_the_lock(path: Path) -> None:
     write(path, "a", "b")
     with BenchFile(path) as file:
         file.keep([one for one in file.records if one.key == "b"])
         with pytest.raises(InputError, match="another run"):
             BenchFile(path)
         file.append(record("c"))
-    found = read_records(path)
-    assert [(one.key, one.machine is not None) for one in found.records] == [
-        ("b", True),
-        ("c", False),
-    ]
+    assert [one.key for one in read_records(path).records] == ["b", "c"]
 
 
 def test_a_full_disk_leaves_whole_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

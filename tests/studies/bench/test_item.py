@@ -10,6 +10,7 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.studies.bench.item import BenchItem, History, thinned
+from ppsolve.solver.studies.bench.machine import this_machine
 from ppsolve.solver.studies.bench.pool import Finished, wall_cap
 from ppsolve.solver.studies.bench.suite import Shard, distinct
 from ppsolve.solver.views.figures import seconds
@@ -44,7 +45,7 @@ def test_failures_are_records() -> None:
     record = item().record(failed, attempts=2)
     assert (record.status, record.failure, record.seconds) == ("UNKNOWN", "timeout", 1.5)
     assert (record.attempts, record.error, record.value) == (3, "no answer", None)
-    assert record.machine is not None
+    assert record.machine == this_machine()
 
 
 def result(**changes: Any) -> Result:

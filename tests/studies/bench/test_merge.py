@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ppsolve.models.studies.bench.file import Records, merged
-from tests.studies.bench.records import record
+from tests.studies.bench.records import MACHINE, record
 
 
 def test_a_key_is_kept_once() -> None:
     one, other = record("a"), record("a", seconds=3.0)
     records, differences = merged({"x": Records((one,)), "y": Records((other, record("b")))})
     assert [(r.key, r.seconds) for r in records] == [("a", 0.5), ("b", 0.5)]
-    assert [r.machine is not None for r in records] == [True, False]
     assert differences == []
 
 
@@ -25,14 +24,8 @@ def test_differences_are_told() -> None:
 
 
 def test_a_result_is_kept_rather_than_a_failure() -> None:
-    failed = record("a", status="UNKNOWN", value=None, bound=None, failure="crash", machine_id="m2")
+    failed = record("a", status="UNKNOWN", value=None, bound=None, failure="crash", machine="m2")
     records, differences = merged({"x": Records((failed,)), "y": Records((record("a"),))})
-    assert [(r.failure, r.machine_id) for r in records] == [(None, "m1")]
+    assert [(r.failure, r.machine) for r in records] == [(None, MACHINE)]
     assert len(differences) == 1
     assert differences[0].endswith("failure None (y) and crash (x); y is kept")
-
-
-def test_machines_are_known_from_any_file() -> None:
-    bare = record("a").model_copy(update={"machine": None})
-    records, _ = merged({"x": Records((bare,)), "y": Records((record("b"),))})
-    assert [r.machine is not None for r in records] == [True, False]

@@ -93,15 +93,6 @@ def test_regressions_are_named(run: Run, here: Path) -> None:
     assert run("r.jsonl", "old.jsonl", "--tolerance", "0.03").exit_code == 0
 
 
-def test_times_are_judged_on_request(run: Run, here: Path) -> None:
-    written(here / "old.jsonl", proved(seconds_to_proof=0.4))
-    assert run("r.jsonl", "old.jsonl").exit_code == 0
-    assert run("r.jsonl", "old.jsonl", "--time-ratio", "3").exit_code == 0
-    done = run("r.jsonl", "old.jsonl", "--time-ratio", "2")
-    assert done.exit_code == 7
-    assert "0.4 s" in done.stdout
-
-
 def test_a_contradiction_in_one_file(run: Run, here: Path) -> None:
     written(here / "x.jsonl", proved(bounds=bounds(work=101)))
     done = run("x.jsonl", "-o", "x.md")

@@ -9,10 +9,8 @@ import pytest
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.record import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import Method, OutcomeState, Role
-from ppsolve.solver.studies.bench.report.findings import OutlierParams, Sort
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report, bench_report
 from ppsolve.solver.studies.bench.report.rows import (
-    BoundRow,
     FamilyRow,
     MethodRow,
     ReportCurveParams,
@@ -33,10 +31,6 @@ def part() -> FamilyFigures:
 
 def method(part: FamilyFigures, name: str) -> MethodRow:
     return next(row for row in part.methods if row.method.name == name)
-
-
-def bound(part: FamilyFigures, name: str) -> BoundRow:
-    return next(row for row in part.bounds if row.name == name)
 
 
 def spread(count: int, mean: float, median: float, worst: float, at: str) -> Spread:
@@ -64,7 +58,6 @@ def test_a_failed_run_has_no_figures_but_its_time() -> None:
     none = Spread(0, None, None, None, None)
     assert part.total == FamilyRow("b", 1, 0, 0, 1, none, none, none, 2)
     assert method(part, "ppsolve").failed == 1
-    assert part.bounds == ()
 
 
 def test_every_family_together() -> None:
@@ -132,25 +125,6 @@ def test_a_proof_that_there_is_no_schedule_is_an_answer() -> None:
     assert part.curve.points == ((1.0, 0.0),)
 
 
-def test_bound_rows(part: FamilyFigures) -> None:
-    """Work is 20 of 100 and 10 of 190 below, path 0 of 100 and 90 of 190."""
-    work, path = (0.2 + 10 / 190) / 2, 45 / 190
-    assert bound(part, "work") == BoundRow(
-        "work", instances=2, strongest=1, tight=0, deviation=spread(2, work, work, 0.2, "a/one")
-    )
-    assert bound(part, "path") == BoundRow(
-        "path",
-        instances=2,
-        strongest=1,
-        tight=1,
-        deviation=spread(2, path, path, 0.473684, "a/two"),
-    )
-    assert bound(part, "ppsolve, in the end").strongest == 2
-    assert [row.name for row in part.bounds] == [
-        "ppsolve, in the end", "other, in the end", "work", "path",
-    ]  # fmt: skip
-
-
 def test_reasons_are_counted_without_their_numbers() -> None:
     fuller = heuristic("gpipe", None, status="infeasible", reason="memory: device 7 holds 9 of 3.5")
     other = unproved(heuristics=[fuller, heuristic("x", None, status="failed")])
@@ -201,51 +175,6 @@ def test_best_values_are_shared_by_runs_of_one_instance() -> None:
     longer = unproved(key="k9", value=185, time_limit=100, peers=None)
     part = report_of(unproved(peers=None), longer).families[0]
     assert method(part, "ppsolve").excess == spread(2, 7.5 / 185, 7.5 / 185, 15 / 185, "a/two")
-
-
-def test_outliers_name_failures_and_better_values() -> None:
-    found = report_of().outliers
-    assert [(one.sort, one.family, one.instance, one.text) for one in found.named] == [
-        (Sort.FAILURE, "b", "three", "crash: killed by SIGSEGV"),
-        (Sort.BEATEN, "a", "two", "other has 190, ours is 200"),
-    ]
-    assert found.named[1].figure == pytest.approx(10 / 190)
-
-
-def with_gaps(*gaps: float) -> list[BenchRecord]:
-    return [
-        unproved(key=f"k{number}", instance=f"i{number}", gap=gap, peers=None, heuristics=[])
-        for number, gap in enumerate(gaps)
-    ]
-
-
-def test_gaps_beyond_the_fence_are_outliers() -> None:
-    """Quartiles of 1, 1, 2, 2, 3 percent are 1 and 2: the fence is 3.5 %."""
-    found = report_of(*with_gaps(0.01, 0.01, 0.02, 0.02, 0.035)).outliers
-    assert found.named == ()
-    found = report_of(*with_gaps(0.01, 0.01, 0.02, 0.02, 0.036)).outliers
-    assert [(one.sort, one.instance, one.figure) for one in found.named] == [
-        (Sort.GAP, "i4", 0.036)
-    ]
-    assert found.named[0].text == "the median of the family is 2.00 %"
-    assert report_of(*with_gaps(0, 0, 0, 0.9)).outliers.named == ()
-
-
-def test_the_largest_outliers_are_named_and_all_are_counted() -> None:
-    gaps = [0.01] * 60 + [0.1 + 0.01 * k for k in range(12)]
-    found = report_of(*with_gaps(*gaps)).outliers
-    assert found.count == {Sort.GAP: 12}
-    assert [one.instance for one in found.named] == [
-        f"i{71 - k}" for k in range(OutlierParams().most_named)
-    ]
-
-
-def test_runs_that_kept_no_limit_are_named() -> None:
-    late = unproved(peers=None, time_limit=10, seconds=10.4)
-    (outlier,) = report_of(late).outliers.named
-    assert (outlier.sort, outlier.text) == (Sort.LATE, "it took 10.4 s with a limit of 10 s")
-    assert report_of(unproved(peers=None, time_limit=10, seconds=10.3)).outliers.named == ()
-    assert report_of(unproved(peers=None, time_limit=0, seconds=10.4)).outliers.named == ()
 
 
 @pytest.mark.parametrize(

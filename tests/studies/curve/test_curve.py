@@ -1,4 +1,4 @@
-"""Curves over memory, micro-batches and chunks: every point true, each helped by its neighbours."""
+"""Curves over memory and micro-batches: every point true, each helped by its neighbours."""
 
 import json
 from decimal import Decimal
@@ -9,11 +9,10 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.curve import Over
 from ppsolve.solver.cli.curve import values_of
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.studies import curve as search
-from ppsolve.solver.studies.curve import Multiple, ends_first, places_of
+from ppsolve.solver.studies.curve import Multiple, ends_first
 
 PIPELINE = ppsolve.PipelineInstance(
     name="three",
@@ -113,35 +112,6 @@ def test_micro_batches_say_their_own_share():
     assert found.points[-1].microbatch_time == 15 / 4
 
 
-def test_chunks_split_the_stage_of_each_device():
-    pipeline = ppsolve.PipelineInstance(
-        num_devices=2,
-        num_microbatches=2,
-        times={"forward": [4, 2], "backward": 8},
-        memory={"capacity": 4, "activation": [2, 1], "static": 1},
-    )
-    one, two = places_of(pipeline, Over.CHUNKS, [Decimal(1), Decimal(2)])
-    assert one.instance.num_stages == 2
-    data = json.loads(two.instance.model_dump_json())
-    assert (data["placement"], data["stages_per_device"]) == ("interleaved", 2)
-    assert data["times"]["forward"] == [2, 1, 2, 1]
-    assert data["times"]["backward"] == 4
-    assert data["memory"]["activation"] == [1, 0.5, 1, 0.5]
-    assert data["memory"]["static"] == 0.5
-
-
-def test_an_earlier_curve_is_taken_over(over_memory, monkeypatch):
-    monkeypatch.setattr(search, "optimize", lambda *_, **__: pytest.fail("nothing is left to do"))
-    again = ppsolve.curve(PIPELINE, "capacity", [1, 3, 5], time_limit=20, known=over_memory)
-    assert [point.value for point in again.points] == [p.value for p in over_memory.points[::2]]
-
-
-def test_a_curve_of_another_question_is_refused(over_memory):
-    other = PIPELINE.model_copy(update={"num_microbatches": 6})
-    with pytest.raises(InputError, match="known: this is a curve of another instance"):
-        ppsolve.curve(other, "capacity", [1], known=over_memory)
-
-
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -179,7 +149,7 @@ def test_wrong_values_are_named(text, message):
         ("capacity", [], "--capacity: expected at least one value"),
         ("microbatches", [0], "--microbatches: expected a whole number >= 1, got 0"),
         ("microbatches", [1.5], "--microbatches: expected a whole number >= 1, got 1.5"),
-        ("stages", [1], 'over: expected capacity, microbatches, chunks, got "stages"'),
+        ("stages", [1], 'over: expected capacity, microbatches, got "stages"'),
     ],
 )
 def test_wrong_points_are_named(over, values, message):
@@ -198,9 +168,6 @@ def test_a_pipeline_without_memory_and_other_kinds_are_refused():
     )
     with pytest.raises(InputError, match='expected a pipeline, this is of kind "graph"'):
         ppsolve.curve(graph, "capacity", [1])
-    uneven = PIPELINE.model_copy(update={"num_microbatches": 2, "placement": "vshape"})
-    with pytest.raises(InputError, match="expected a pipeline with one stage per device"):
-        ppsolve.curve(uneven, "chunks", [2])
 
 
 def test_ctrl_c_ends_the_curve_not_one_point(monkeypatch):
@@ -245,28 +212,11 @@ def test_the_command_writes_reads_and_draws(instance, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "expected exactly one of --capacity, --microbatches, --chunks"),
-        (("--capacity", "1", "--chunks", "1"), "expected exactly one of"),
+        ((), "expected exactly one of --capacity, --microbatches"),
+        (("--capacity", "1", "--microbatches", "1"), "expected exactly one of"),
         (("--capacity", "1", "--chart", "x.pdf"), "expected a file name ending in"),
     ],
 )
 def test_the_command_names_what_is_wrong(instance, options, message):
     done = invoke("curve", instance, *options)
     assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
-
-
-def test_a_file_that_is_no_curve_is_not_replaced(instance, tmp_path):
-    output = tmp_path / "other.json"
-    output.write_text('{"kind": "pipeline"}')
-    done = invoke("curve", instance, "--capacity", "1", "-o", output)
-    assert done.exit_code == 2
-    assert "this is no curve and would be replaced" in done.stderr
-    assert output.read_text() == '{"kind": "pipeline"}'
-
-
-def test_a_file_that_is_no_json_names_the_option(instance, tmp_path):
-    output = tmp_path / "text.txt"
-    output.write_text("hello")
-    done = invoke("curve", instance, "--capacity", "1", "-o", output)
-    assert done.exit_code == 2
-    assert "text.txt: --output: not valid JSON" in done.stderr

@@ -38,3 +38,18 @@ def curve(points: dict[int, float], **fields: Any) -> ScheduleCurve:
     plain = {"bounds": none, "work_bounds": none, "methods": ["x"] * len(points)}
     times = {"microbatches": list(points), "makespans": list(points.values()), "time_unit": "s"}
     return ScheduleCurve(**{**times, **plain, **fields})
+
+
+def numbers_of(instance: PipelineInstance) -> tuple[int, ...]:
+    """Return numbers of micro-batches that show the warm-up, the steady state and its period.
+
+    They double up to 4 D devices, then all follow up to 6 D, where a period that divides D repeats
+    in D neighbours. Both pipes of a Chimera have D of their own; looped placements take whole D.
+    """
+    pipes = 2 if instance.placement == "bidirectional" else 1
+    cycle = pipes * instance.num_devices
+    is_looped = instance.placement == "interleaved"
+    step, first = (cycle, 2 * cycle) if is_looped else (pipes, 4 * instance.num_devices)
+    run = range(first, first + 2 * max(cycle, 2 * step) + 1, step)
+    few = [pipes * 2**k for k in range(first.bit_length()) if pipes * 2**k < first]
+    return (*few, *run, run[-1] + 2 * cycle)

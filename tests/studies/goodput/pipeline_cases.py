@@ -8,7 +8,8 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.goodput.params import GradParams, PerfParams
 from ppsolve.solver.studies.goodput.curve import ScheduleCurve
 from ppsolve.solver.studies.goodput.model import GoodputModel
-from ppsolve.solver.studies.plan.curve import default_microbatches, measure_curve
+from ppsolve.solver.studies.plan.curve import measure_curve
+from tests.studies.goodput.curve_cases import numbers_of
 
 GRAD = GradParams(0.002, 0.03)
 SIZES = (1, 2, 4, 8)
@@ -35,5 +36,5 @@ def measured(name: str = "1f1b", **fields: Any) -> dict[int, ScheduleCurve]:
     for size in SIZES:
         times = {"forward": 2 + size, "backward": 4 + 2 * size}
         instance = pipeline(times=times, p2p={"latency": 3}, **fields)
-        curves[size] = measure_curve(instance, default_microbatches(instance), heuristics=[name])
+        curves[size] = measure_curve(instance, numbers_of(instance), heuristics=[name])
     return curves

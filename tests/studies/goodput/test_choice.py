@@ -13,7 +13,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.studies.goodput.curve import ScheduleCurve
 from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
 from ppsolve.solver.studies.goodput.step import Interval
-from ppsolve.solver.studies.plan.curve import default_microbatches, measure_curve
+from ppsolve.solver.studies.plan.curve import measure_curve
+from tests.studies.goodput.curve_cases import numbers_of
 from tests.studies.goodput.pipeline_cases import SIZES, measured, model, pipeline
 
 
@@ -71,32 +72,29 @@ class TestBest:
         assert chosen.goodput.high == pytest.approx(again.goodput.high, rel=1e-12)
         assert chosen.extrapolated == again.extrapolated
 
-    def test_table_is_optimize_for_every_pair(self, curves: dict[int, ScheduleCurve]) -> None:
+    def test_arrays_are_the_answers_of_their_entries(
+        self, curves: dict[int, ScheduleCurve]
+    ) -> None:
         pipelines = PipelineGoodput(model(), curves)
-        nodes, replicas = [1, 2, 7], [1, 2, 3, 8, 30]
-        table = pipelines.table(nodes, replicas, max_batch_size=100)
-        assert table.goodput.low.shape == (3, 5)
-        for i, n in enumerate(nodes):
+        nodes, replicas = [[1], [2]], [2, 3, 8, 30]
+        found = pipelines.optimize(nodes, replicas, max_batch_size=100)
+        assert found.goodput.low.shape == (2, 4)
+        for i, (n,) in enumerate(nodes):
             for j, k in enumerate(replicas):
-                if n > k:
-                    assert table.goodput.low[i, j] == table.microbatches[i, j] == 0
-                    continue
                 one = pipelines.optimize(n, k, max_batch_size=100)
-                assert table.goodput.low[i, j] == one.goodput.low
-                assert table.goodput.high[i, j] == one.goodput.high
-                assert table.atomic_bsz[i, j] == one.atomic_bsz
-                assert table.microbatches[i, j] == one.microbatches
-                assert table.extrapolated[i, j] == one.extrapolated
+                assert found.goodput.low[i, j] == one.goodput.low
+                assert found.goodput.high[i, j] == one.goodput.high
+                assert found.atomic_bsz[i, j] == one.atomic_bsz
+                assert found.microbatches[i, j] == one.microbatches
+                assert found.extrapolated[i, j] == one.extrapolated
 
-    def test_ten_thousand_pairs(self, curves: dict[int, ScheduleCurve]) -> None:
+    def test_thousands_of_pairs(self, curves: dict[int, ScheduleCurve]) -> None:
         pipelines = PipelineGoodput(model(), curves)
-        numbers = np.arange(1, 101)
-        table = pipelines.table(numbers, numbers, max_batch_size=10_000)
-        possible = numbers[:, None] <= numbers
-        assert np.all((table.goodput.low > 0) == possible)
-        assert np.all(table.goodput.low <= table.goodput.high)
-        # More nodes only make the sync longer; what counts is whether there is more than one.
-        assert np.all(table.goodput.low[0] >= table.goodput.low[1])
+        found = pipelines.optimize([[1], [50]], np.arange(50, 5001), max_batch_size=100_000)
+        assert np.all(found.goodput.low > 0)
+        assert np.all(found.goodput.low <= found.goodput.high)
+        # More nodes only make the sync longer.
+        assert np.all(found.goodput.low[0] >= found.goodput.low[1])
 
     def test_sync_in_schedules_is_for_the_replicas_that_it_was_timed_for(self) -> None:
         few, many = (
@@ -106,10 +104,6 @@ class TestBest:
             for replicas in (2, 8)
         )
         pipelines = PipelineGoodput(model(), {2: few, 4: many})
-        table = pipelines.table([1, 3], range(1, 10), max_batch_size=256)
-        assert np.flatnonzero(table.goodput.low[0]).tolist() == [1, 7]
-        assert np.flatnonzero(table.goodput.low[1]).tolist() == [7]
-        assert table.atomic_bsz[0].tolist() == [0, 2, 0, 0, 0, 0, 0, 4, 0]
         assert pipelines.optimize(1, [2, 8], max_batch_size=256).atomic_bsz.tolist() == [2, 4]
         assert pipelines.evaluate(1, [2, 8], [2, 4], 8).step_time.high.shape == (2,)
         timed = "expected 2 or 8, which the sync in the schedules was timed for, got 4"
@@ -121,7 +115,7 @@ class TestBest:
 
     def test_even_numbers_of_bidirectional_pipes(self) -> None:
         instance = pipeline(placement="bidirectional", p2p={"latency": 1})
-        curve = measure_curve(instance, default_microbatches(instance), heuristics=["chimera"])
+        curve = measure_curve(instance, numbers_of(instance), heuristics=["chimera"])
         pipelines = PipelineGoodput(model(), {1: curve})
         chosen = pipelines.optimize(1, [1, 3], max_batch_size=20)
         assert np.all(chosen.microbatches % 2 == 0)

@@ -18,13 +18,12 @@ from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.studies.goodput.curve import ScheduleCurve, WrongBoundError, at_most
 from ppsolve.solver.studies.plan.curve import (
-    default_microbatches,
     measure_curve,
     with_microbatches,
 )
 from tests.bruteforce import brute_force
 from tests.marks import first
-from tests.studies.goodput.curve_cases import curve, pipeline, uneven
+from tests.studies.goodput.curve_cases import curve, numbers_of, pipeline, uneven
 
 SPLIT = ("forward", "backward_input", "backward_weight")
 TIGHT = {"capacity": 5, "activation": 1}
@@ -45,9 +44,7 @@ class TestOneFOneBWithLatency:
     )
     def test_extrapolated_to_64(self, points: Any) -> None:
         instance = pipeline()
-        measured = measure_curve(
-            instance, points or default_microbatches(instance), heuristics=["1f1b"]
-        )
+        measured = measure_curve(instance, points or numbers_of(instance), heuristics=["1f1b"])
         assert max(measured.microbatches) < 64
         assert measured.is_extrapolated(64)
         assert measured.slope == 4.5
@@ -57,7 +54,7 @@ class TestOneFOneBWithLatency:
 
     def test_repeats_after_four(self) -> None:
         instance = pipeline()
-        measured = measure_curve(instance, default_microbatches(instance), heuristics=["1f1b"])
+        measured = measure_curve(instance, numbers_of(instance), heuristics=["1f1b"])
         assert (measured.steady.period, measured.steady.growth) == (4, 18)
         assert np.diff(measured.makespan(np.arange(100, 106))).tolist() == [5, 3, 5, 5, 5]
 
@@ -86,7 +83,7 @@ class TestBeyondWhatWasMeasured:
         self, name: str, fields: dict[str, Any], seed: int
     ) -> None:
         instance = uneven(seed, equal=True, **fields)
-        measured = measure_curve(instance, default_microbatches(instance), heuristics=[name])
+        measured = measure_curve(instance, numbers_of(instance), heuristics=[name])
         far = 4 * measured.microbatches[-1]
         direct = measure_curve(instance, [far], heuristics=[name])
         assert measured.steady.repeats
@@ -96,7 +93,7 @@ class TestBeyondWhatWasMeasured:
     @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
     def test_published_orders_on_uneven_stages(self, name: str, seed: int) -> None:
         instance = uneven(seed)
-        measured = measure_curve(instance, default_microbatches(instance), heuristics=[name])
+        measured = measure_curve(instance, numbers_of(instance), heuristics=[name])
         numbers = [70, 71, 73]
         direct = measure_curve(instance, numbers, heuristics=[name])
         assert measured.makespan(numbers).tolist() == list(direct.makespans)

@@ -19,7 +19,6 @@ from ppsolve.models.studies.goodput.files import (
 )
 from ppsolve.models.studies.goodput.params import GradParams
 from ppsolve.solver.studies.goodput.fit import fit_goodput
-from ppsolve.solver.studies.goodput.model import GoodputModel
 
 ROWS = [(1, 1, 16, 0.05, 0.051), (1, 2, 16, 0.05, 0.06), (2, 4, 32.0, 0.0801, 0.2)]
 PERF = dict.fromkeys(("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r"), 1)
@@ -136,7 +135,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_fit_makes_a_round_trip(tmp_path: Path) -> None:
-    fitted = fit_goodput(*zip(*ROWS, strict=True), starts=1)
+    fitted = fit_goodput(*zip(*ROWS, strict=True))
     grad = GradParams(2e-40, 3e40)
     document = ParamsDocument.of(fitted, grad=grad, init_batch_size=32)
     path = write(tmp_path, "params.json", document.model_dump_json(exclude_none=True))
@@ -153,7 +152,7 @@ def test_a_fit_makes_a_round_trip(tmp_path: Path) -> None:
     assert again.residuals.accum_step_time.rms == pytest.approx(
         np.sqrt(np.mean(fitted.residuals[:, 0] ** 2))
     )
-    assert GoodputModel.of(again).init_batch_size == 32
+    assert again.init_batch_size == 32
 
 
 def test_a_plain_object_with_the_seven_names_will_do(tmp_path: Path) -> None:
@@ -161,19 +160,6 @@ def test_a_plain_object_with_the_seven_names_will_do(tmp_path: Path) -> None:
     assert tuple(document.perf_params) == (1, 1, 1, 1, 1, 1, 2)
     assert document.grad_params is None
     assert document == load_params(write(tmp_path, "whole.json", {"params": PERF}))
-
-
-def test_what_a_model_needs_may_be_given_or_replaced() -> None:
-    bare = ParamsDocument.parse({"params": PERF})
-    full = ParamsDocument.parse(
-        {"params": PERF, "grad": {"sqr": 1, "var": 2}, "init_batch_size": 8.5}
-    )
-    assert GoodputModel.of(bare, GradParams(1, 2), 8.5) == GoodputModel.of(full)
-    assert GoodputModel.of(full, init_batch_size=9).init_batch_size == 9
-    with pytest.raises(InputError, match=r"^grad: expected gradient statistics, sqr and var$"):
-        GoodputModel.of(bare)
-    with pytest.raises(InputError, match=r"^init_batch_size: expected the batch size of effici"):
-        GoodputModel.of(bare, GradParams(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -214,6 +200,6 @@ def test_documents_that_hold_no_parameters(tmp_path: Path, content: Any, message
 
 
 def test_a_document_is_not_made_of_a_wrong_batch_size() -> None:
-    fitted = fit_goodput(*zip(*ROWS, strict=True), starts=1)
+    fitted = fit_goodput(*zip(*ROWS, strict=True))
     with pytest.raises(InputError, match=r"^init_batch_size: expected a number > 0, got 0$"):
         ParamsDocument.of(fitted, init_batch_size=0)

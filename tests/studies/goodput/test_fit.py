@@ -35,8 +35,8 @@ def observe(
     nodes, replicas, atomic = np.array(where, dtype=float).T
     model = GoodputModel(PerfParams(*truth), (1, 1), 1)
     factors = np.exp(noise * np.random.default_rng(seed).normal(size=(2, len(nodes)))) * unit
-    accum = np.asarray(model.accum_time(atomic)) * factors[0]
-    optim = np.asarray(model.optim_time(nodes, replicas, atomic)) * factors[1]
+    accum = np.asarray(model.perf.accum_time(atomic)) * factors[0]
+    optim = np.asarray(model.perf.optim_time(nodes, replicas, atomic)) * factors[1]
     return Observations(nodes, replicas, atomic, accum, optim)
 
 
@@ -163,8 +163,8 @@ def test_a_perfect_fit_to_one_observation() -> None:
 @given(st.permutations(range(len(GRID))))
 def test_the_order_of_observations_does_not_matter(order: list[int]) -> None:
     columns = observe(GRID, noise=0.1).columns()
-    first = fit_goodput(*columns, starts=2)
-    second = fit_goodput(*(column[order] for column in columns), starts=2)
+    first = fit_goodput(*columns)
+    second = fit_goodput(*(column[order] for column in columns))
     assert (first.params, first.objective) == (second.params, second.objective)
     assert (first.fixed, first.warnings) == (second.fixed, second.warnings)
     np.testing.assert_array_equal(first.residuals[order], second.residuals)
@@ -172,20 +172,12 @@ def test_the_order_of_observations_does_not_matter(order: list[int]) -> None:
 
 def test_residuals_are_logarithmic_errors_in_the_order_given() -> None:
     observed = observe(GRID[::-1], noise=0.1)
-    found = fitted(observed, starts=1)
+    found = fitted(observed)
     model = GoodputModel(found.raw_params, (1, 1), 1)
     where = observed.num_nodes, observed.num_replicas, observed.atomic_bsz
-    accum = np.log(np.asarray(model.accum_time(where[2])) / observed.accum_step_time)
-    optim = np.log(np.asarray(model.optim_time(*where)) / observed.optim_step_time)
+    accum = np.log(np.asarray(model.perf.accum_time(where[2])) / observed.accum_step_time)
+    optim = np.log(np.asarray(model.perf.optim_time(*where)) / observed.optim_step_time)
     np.testing.assert_allclose(found.residuals, np.column_stack([accum, optim]), atol=1e-12)
-
-
-def test_more_starts_are_never_worse() -> None:
-    observed = observe(GRID[::4], noise=0.3)
-    values = [fitted(observed, starts=starts).objective for starts in (1, 2, 4)]
-    assert values[0] + 1e-9 >= values[1]
-    assert values[1] + 1e-9 >= values[2]
-    assert fitted(observed, starts=1).starts == 1
 
 
 def test_lists_are_taken_and_nothing_is_written(
@@ -193,18 +185,18 @@ def test_lists_are_taken_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     columns = observe(GRID).columns()
-    assert fit_goodput(*(column.tolist() for column in columns), starts=1) is not None
+    assert fit_goodput(*(column.tolist() for column in columns)) is not None
     with pytest.raises(InputError):
         fit_goodput([1, None], [1], [1], [1], [1])
-    assert fit_goodput(*columns, starts=1).converged
+    assert fit_goodput(*columns).converged
     assert list(tmp_path.iterdir()) == []
 
 
 def test_threads_agree() -> None:
     observed = observe(GRID, noise=0.05)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: fitted(observed, starts=2).params, range(8)))
-    assert set(found) == {fitted(observed, starts=2).params}
+        found = list(pool.map(lambda _: fitted(observed).params, range(8)))
+    assert set(found) == {fitted(observed).params}
 
 
 NO_NODES = "no observation with more than one node"
@@ -274,7 +266,7 @@ DESIGNS: list[tuple[Any, dict[str, str], tuple[str, ...]]] = [
 def test_what_the_observations_leave_open(
     where: Any, fixed: dict[str, str], warned: tuple[str, ...]
 ) -> None:
-    found = fitted(observe(where), starts=2)
+    found = fitted(observe(where))
     assert (found.fixed, found.warnings) == (fixed, warned)
 
 
@@ -300,15 +292,15 @@ def test_a_parameter_that_hardly_matters_is_named() -> None:
 
 
 def test_times_near_the_lower_bound_are_named() -> None:
-    found = fitted(observe(GRID, unit=1e-6), starts=2)
+    found = fitted(observe(GRID, unit=1e-6))
     assert found.warnings[-1].startswith("accum_step_time: times as short as ")
     assert found.warnings[-1].endswith("; give them in a smaller unit")
-    assert fitted(observe(GRID, unit=1e3), starts=2).warnings == ()
+    assert fitted(observe(GRID, unit=1e3)).warnings == ()
 
 
 @pytest.mark.parametrize("time", [1e-30, 1e-12, 1e12, 1e15])
 def test_absurd_times_are_fitted_without_a_foreign_error(time: float) -> None:
-    found = fit_goodput([1, 1, 2], [1, 2, 4], [1, 10**15, 3], [time, 1, 1], [1, time, 1], starts=6)
+    found = fit_goodput([1, 1, 2], [1, 2, 4], [1, 10**15, 3], [time, 1, 1], [1, time, 1])
     assert np.isfinite(found.objective)
     assert np.all(np.isfinite(found.residuals))
 
@@ -341,9 +333,6 @@ GOOD: dict[str, Any] = {
         ({"optim_step_time": [1, 1, np.nan]}, r"optim_step_time\[2\]: expected .* > 0, got nan"),
         ({"optim_step_time": [1, np.inf, 1]}, r"optim_step_time\[1\]: expected .* got inf"),
         ({"optim_step_time": [1, "1", 1]}, r"optim_step_time\[1\]: expected a number, got the te"),
-        ({"starts": 0}, "starts: expected a whole number 1 to 1000, got 0"),
-        ({"starts": 2.5}, "starts: expected a whole number 1 to 1000, got 2.5"),
-        ({"starts": True}, "starts: expected a whole number 1 to 1000, got true"),
     ],
 )
 def test_errors(changed: dict[str, Any], message: str) -> None:

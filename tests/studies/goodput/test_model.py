@@ -46,15 +46,17 @@ def test_goodput_is_throughput_times_efficiency(
     assume(batch >= model.init_batch_size)
     parts = model.throughput(*allocation, atomic, accum) * model.efficiency(batch)
     assert model.evaluate(*allocation, atomic, accum) == pytest.approx(parts, rel=1e-12)
-    step = accum * model.accum_time(atomic) + model.optim_time(*allocation, atomic)
-    assert model.step_time(*allocation, atomic, accum) == pytest.approx(step, rel=1e-12)
+    step = accum * model.perf.accum_time(atomic) + model.perf.optim_time(*allocation, atomic)
+    assert model.perf.step_time(*allocation, atomic, accum) == pytest.approx(step, rel=1e-12)
 
 
 def test_gamma_norm_is_between_the_longer_time_and_their_sum() -> None:
     for gamma in (1.0, 2.0, 10.0, 1e3, 1e15):
         model = GoodputModel((1e-9, 1e9, 1e9, 0, 1e-9, 0, gamma), (1, 1), 1)
-        accum, network = model.accum_time(1), model.network_time(2, 2)
-        assert max(accum, network) <= model.optim_time(2, 2, 1) <= (accum + network) * (1 + 1e-15)
+        accum, network = model.perf.accum_time(1), model.perf.network_time(2, 2)
+        assert (
+            max(accum, network) <= model.perf.optim_time(2, 2, 1) <= (accum + network) * (1 + 1e-15)
+        )
 
 
 def test_gamma_norm_of_no_time_and_of_extreme_times() -> None:
@@ -66,10 +68,10 @@ def test_gamma_norm_of_no_time_and_of_extreme_times() -> None:
 
 def test_gamma_one_adds_the_times() -> None:
     model = GoodputModel((0.5, 0.25, 3, 0.5, 1, 0.125, 1), (1, 1), 1)
-    assert model.network_time(1, 1) == pytest.approx(1e-8)
-    assert model.network_time(1, 6) == 1.5
-    assert model.optim_time(2, 6, 4) == 1.5 + 5
-    assert model.step_time(2, 6, 4, 2) == 2 * 1.5 + 6.5
+    assert model.perf.network_time(1, 1) == pytest.approx(1e-8)
+    assert model.perf.network_time(1, 6) == 1.5
+    assert model.perf.optim_time(2, 6, 4) == 1.5 + 5
+    assert model.perf.step_time(2, 6, 4, 2) == 2 * 1.5 + 6.5
 
 
 def test_lists_arrays_and_scalars_mix() -> None:
@@ -104,14 +106,6 @@ def test_efficiency_by_scale() -> None:
     assert (grad.normalised.var, GradParams(0, 0).normalised) == (1, GradParams(1, 0))
     with pytest.raises(InputError, match=r"^scale\[1\]: expected a number > 0, got 0$"):
         grad.efficiency([1, 0])
-
-
-def test_times_need_no_gradient_statistics() -> None:
-    arguments = (2, [2, 8], 64, 3)
-    assert PERF.step_time(*arguments).tolist() == MODEL.step_time(*arguments).tolist()
-    assert PERF.optim_time(*arguments[:3]).tolist() == MODEL.optim_time(*arguments[:3]).tolist()
-    assert PERF.network_time(2, 8) == MODEL.network_time(2, 8)
-    assert PERF.accum_time(64) == MODEL.accum_time(64)
 
 
 def test_parameters_are_plain_frozen_numbers() -> None:
@@ -224,7 +218,7 @@ def test_wrong_models(arguments: Any, message: str) -> None:
     ],
 )
 def test_wrong_configurations(arguments: Any, message: str) -> None:
-    for method in (MODEL.throughput, MODEL.evaluate, MODEL.step_time):
+    for method in (MODEL.throughput, MODEL.evaluate, PERF.step_time):
         with pytest.raises(InputError, match=f"^{message}"):
             method(*arguments)
 

@@ -15,7 +15,8 @@ from ppsolve.solver.studies.goodput.curve import ScheduleCurve, WrongBoundError
 from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
 from ppsolve.solver.studies.goodput.step import Interval
-from ppsolve.solver.studies.plan.curve import default_microbatches, measure_curve
+from ppsolve.solver.studies.plan.curve import measure_curve
+from tests.studies.goodput.curve_cases import numbers_of
 from tests.studies.goodput.pipeline_cases import GRAD, SIZES, measured, model, performance, pipeline
 
 
@@ -84,17 +85,17 @@ class TestStepTime:
         base = model(gamma=1, init_batch_size=1)
         numbers = np.arange(1, 200)
         found = PipelineGoodput(base, {2: curve}).step_time(2, 6, 2, numbers)
-        sync = base.network_time(2, 6) * 1000
+        sync = base.perf.network_time(2, 6) * 1000
         expected = 3 * (stages - 1 + numbers) * 5 + sync
         np.testing.assert_allclose(found.high, expected, rtol=1e-12)
         np.testing.assert_allclose(found.low, expected, rtol=1e-12)
 
     def test_1f1b_with_latency_by_measurement(self) -> None:
         instance = pipeline(p2p={"latency": 1})
-        curve = measure_curve(instance, default_microbatches(instance), heuristics=["1f1b"])
+        curve = measure_curve(instance, numbers_of(instance), heuristics=["1f1b"])
         base = model()
         found = PipelineGoodput(base, {1: curve}).step_time(2, 2, 1, 64)
-        sync = base.network_time(2, 2) * 1000
+        sync = base.perf.network_time(2, 2) * 1000
         assert found.high == pytest.approx(published(base.perf, 301, 4.5, 64, sync), rel=1e-12)
         assert found.low == pytest.approx(published(base.perf, 207, 3, 64, sync), rel=1e-12)
 
@@ -102,7 +103,7 @@ class TestStepTime:
         base = model()
         sizes, numbers = np.array(SIZES)[:, None], np.arange(1, 60)
         found = PipelineGoodput(base, curves).step_time(3, 5, sizes, numbers)
-        sync = base.network_time(3, 5) * 1000
+        sync = base.perf.network_time(3, 5) * 1000
         for row, curve in zip(found.high, curves.values(), strict=True):
             slope = curve.slope
             expected = [
@@ -135,7 +136,7 @@ class TestStepTime:
         # The steps after 17 and 21 are 3 by chance, 4.5 in truth.
         instance = pipeline(p2p={"latency": 1})
         sync, base = 0.02, model(1, alpha_r=0.02, beta_r=0.0, gamma=3)
-        every = measure_curve(instance, default_microbatches(instance), heuristics=["1f1b"])
+        every = measure_curve(instance, numbers_of(instance), heuristics=["1f1b"])
         few = measure_curve(instance, points, heuristics=["1f1b"])
         assert every.steady.repeats
         assert not few.steady.repeats
@@ -152,7 +153,7 @@ class TestStepTime:
         curve = measure_curve(pipeline(), [1, 2], heuristics=["1f1b"])
         base = model(1)
         found = PipelineGoodput(base, {1: curve}).step_time(1, 4, 1, 1)
-        sync = base.network_time(1, 4) * 1000
+        sync = base.perf.network_time(1, 4) * 1000
         assert not curve.steady.repeats
         assert found.high == pytest.approx(published(base.perf, 12, 0, 1, sync), rel=1e-12)
 
@@ -171,7 +172,7 @@ class TestStepTime:
         curve = ScheduleCurve([10, 12, 14, 16], times, [0] * 4, [0] * 4, ["x"] * 4, "s")
         base = model(gamma=2)
         found = PipelineGoodput(base, {1: curve}).step_time(2, 2, 1, 10)
-        sync = base.network_time(2, 2)
+        sync = base.perf.network_time(2, 2)
         assert curve.steady.repeats
         assert curve.makespan(10) - 9 * curve.slope < 0
         assert found.high == 10 + sync
@@ -216,7 +217,7 @@ class TestIntervals:
         bounds = work + (makespans - work) * share
         curve = ScheduleCurve(points, makespans, bounds, work, ["x"] * len(points), "s")
         base = model(1, alpha_n=sync, gamma=gamma)
-        net, numbers = base.network_time(2, 2), np.arange(1, 80)
+        net, numbers = base.perf.network_time(2, 2), np.arange(1, 80)
         found = PipelineGoodput(base, {1: curve}).step_time(2, 2, 1, numbers)
         for end, makespan, slope in (
             (found.high, curve.makespan(numbers), curve.slope),

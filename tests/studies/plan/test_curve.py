@@ -26,12 +26,11 @@ from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.studies.plan import curve as measuring
 from ppsolve.solver.studies.plan.curve import (
     NoScheduleError,
-    default_microbatches,
     measure_curve,
     with_microbatches,
 )
 from tests.bruteforce import brute_force
-from tests.studies.goodput.curve_cases import pipeline
+from tests.studies.goodput.curve_cases import numbers_of, pipeline
 
 
 class TestMeasuring:
@@ -135,34 +134,14 @@ class TestMeasuring:
 
     def test_memory_is_counted(self) -> None:
         tight = pipeline(memory={"capacity": 2, "activation": 1})
-        measured = measure_curve(tight, default_microbatches(tight))
-        free = measure_curve(pipeline(), default_microbatches(tight))
+        measured = measure_curve(tight, numbers_of(tight))
+        free = measure_curve(pipeline(), numbers_of(tight))
         assert measured.slope > free.slope
         assert all(a >= b for a, b in zip(measured.bounds, free.bounds, strict=True))
 
-    @pytest.mark.parametrize(
-        ("fields", "expected"),
-        [
-            ({}, (1, 2, 4, 8, *range(16, 25), 32)),
-            ({"num_devices": 1}, (1, 2, *range(4, 9), 10)),
-            ({"num_devices": 16}, (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
-            ({"placement": "bidirectional"}, (2, 4, 8, *range(16, 33, 2), 48)),
-            (
-                {"placement": "interleaved", "stages_per_device": 2},
-                (1, 2, 4, 8, 12, 16, 20, 24, 32),
-            ),
-            ({"placement": "vshape"}, (1, 2, 4, 8, *range(16, 25), 32)),
-        ],
-    )
-    def test_defaults(self, fields: dict[str, Any], expected: tuple[int, ...]) -> None:
-        instance = pipeline(**fields)
-        assert default_microbatches(instance) == expected
-        run = measure_curve(instance, expected[:3], heuristics=["list-tail"])
-        assert run.microbatches == expected[:3]
-
     def test_bidirectional_pipes(self) -> None:
         instance = pipeline(placement="bidirectional")
-        measured = measure_curve(instance, default_microbatches(instance), heuristics=["chimera"])
+        measured = measure_curve(instance, numbers_of(instance), heuristics=["chimera"])
         direct = measure_curve(instance, [100], heuristics=["chimera"])
         assert (measured.multiple, measured.slope) == (2, 3)
         assert measured.makespan(100) == direct.makespan(100)

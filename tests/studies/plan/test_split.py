@@ -284,7 +284,7 @@ def test_nearly_equal_layers_are_counted_out_first() -> None:
 
 
 def test_undecided_is_neither_a_split_nor_none() -> None:
-    problem = problem_of((1,) * 8, (0, 1, 0, 1), static=(3, 1, 4, 1, 5, 9, 2, 6), capacity=(14, 17))
+    problem = problem_of((1,) * 8, (0, 1, 0, 1), static=(2, 5, 2, 6, 1, 3, 6, 4), capacity=(15, 14))
     assert best_split(problem) is not None
     with pytest.raises(SplitUndecidedError, match="nor proved impossible, within 0 determ"):
         best_split(problem, SplitParams(seconds=0))

@@ -188,43 +188,6 @@ def test_the_first_schedule_is_looked_for_after_the_time_is_up() -> None:
     assert reached(searched(data, 0, limits)) > 0
 
 
-def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() -> None:
-    request = parse_request(reduced_document(0))
-    heard: list[PlanProgress] = []
-
-    class Later(Clock):
-        seconds = 0.0
-
-        @property
-        def elapsed(self) -> float:
-            return self.seconds
-
-    clock = Later()
-    search = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
-    search.news.tick()  # Nothing was told yet.
-    search.news.tell("quick schedules")
-    clock.seconds = 0.5
-    search.news.tick()
-    assert len(heard) == 1
-    clock.seconds = 1.0
-    search.news.tick()
-    assert [(event.phase, event.seconds) for event in heard] == [
-        ("quick schedules", 0.0),
-        ("quick schedules", 1.0),
-    ]
-
-    def fail(event: PlanProgress) -> None:
-        raise BrokenPipeError
-
-    broken = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
-    broken.news.tell("quick schedules")
-    broken.news._listener = fail
-    clock.seconds = 2.0
-    broken.news.tick()
-    with pytest.raises(BrokenPipeError):
-        broken.news.tell("more schedules")
-
-
 def test_no_configuration_exceeds_a_bound_that_was_told() -> None:
     told = list[PlanProgress]()
     found = planned(reduced_document(16), on_progress=told.append)

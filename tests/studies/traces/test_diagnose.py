@@ -8,7 +8,6 @@ import pytest
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.trace.layers import Layers
 from ppsolve.models.studies.trace.table import KINDS, Trace, joined
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.formats.detect import read_trace
@@ -170,40 +169,6 @@ def test_transfers_that_were_recorded_count_as_they_are():
     found = diagnose(joined([given, ahead, home]), 0.0).bubble
     assert found["transfers"] == 3 * (3 + 5) * US
     assert found["unexplained"] == 3 * 3 * US
-
-
-def layers_of(stages: list[int], *times: tuple[float, float]) -> Layers:
-    rows = [{"forward": forward, "backward": backward} for forward, backward in times]
-    return Layers.parse({"layers": rows, "stages": stages})
-
-
-def test_another_split_of_layers():
-    # Stage 0 is one layer of 10 + 20 us, stage 1 three: 5 + 10 twice and 10 + 20. With the first
-    # of those on stage 0 both work 45 us a micro-batch, and one at a time takes 180 as before.
-    layers = layers_of([1, 3], (7, 7), (1, 1), (1, 1), (2, 2))
-    change = helps_of(diagnose(uneven(), 0.0, layers=layers))["other split"]
-    assert change.value == 180 * US
-    assert "2 2 layers on the stages in place of 1 3" in change.assumes
-    best = helps_of(diagnose(uneven(), 0.0, layers=layers_of([1, 1], (1, 1), (1, 1))))
-    assert "as recorded, is the best split" in best["other split"].assumes
-
-
-def test_another_split_saves_what_the_slow_stage_loses():
-    # Stage 0 has one layer of 10 + 20 us, stage 1 four of 5 + 10: 10 + 2 x 60 + 20. With one of
-    # the four on stage 0, both work 45 us a micro-batch, and 1F1B of two takes 3 x 45.
-    plan = [("F", 0, 0, 0, 10), ("F", 0, 1, 10, 10), ("F", 1, 0, 10, 20), ("B", 1, 0, 30, 40)]
-    plan += [("F", 1, 1, 70, 20), ("B", 1, 1, 90, 40), ("B", 0, 0, 70, 20), ("B", 0, 1, 130, 20)]
-    ops = [(*row[:3], float(row[3]), float(row[4])) for row in plan]
-    layers = layers_of([1, 4], (9, 9), *[(1, 2)] * 4)
-    change = helps_of(diagnose(run_of([ops]), 0.0, layers=layers))["other split"]
-    assert (change.replay, change.value) == (150 * US, 135 * US)
-
-
-def test_layers_of_other_stages_are_refused():
-    with pytest.raises(InputError, match="each of 2 recorded stages, got 1"):
-        diagnose(cases.trace(), 0.0, layers=layers_of([1], (1, 1)))
-    with pytest.raises(InputError, match="expected 1 layers in all, got 2"):
-        layers_of([1, 1], (1, 1))
 
 
 def uneven() -> Trace:

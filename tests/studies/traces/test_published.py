@@ -77,7 +77,7 @@ def test_primus_medians():
     for step, _, part in read("primus_pp8").parts():
         own = fit(part)
         bare = replace(
-            own, stage_times=tuple(replace(one, held=0.0) for one in own.stage_times), transfer=None
+            own, stage_times=tuple(replace(one, held=0.0) for one in own.stage_times), latency=None
         )
         span = api.simulate(median_instance(part, bare), "1f1b").makespan
         assert float(span) == pytest.approx(rows[step]["replay_1f1b_medians"], rel=RELATIVE)
@@ -109,13 +109,6 @@ def test_fitted_1f1b_meets_ordinary_iterations():
         span = recorded_span(part) / 1e6
         own = api.simulate(median_instance(part, fit(part)), "1f1b").makespan
         assert [whole, own] == pytest.approx([span, span], rel=0.015)
-
-
-def test_sends_contain_waiting_so_that_no_bandwidth_is_fitted():
-    fits = fit(read("ST.parquet"))
-    assert fits.transfer is not None
-    assert fits.transfer.bandwidth is None
-    assert any("bandwidth cannot be fitted" in text for text in fits.warnings)
 
 
 @pytest.mark.parametrize("name", ["ST.parquet", "SE.parquet", "primus_pp8"])

@@ -86,7 +86,7 @@ class TestHtml:
         assert "1f1b: feasible" in ppsolve.simulate(instance, "1f1b")._repr_html_()
         points = [{"at": 1, "status": "OPTIMAL", "value": 9, "bound": 9, "gap": 0}]
         found = Curve(
-            instance="two", over="capacity", objective="makespan", time_unit="us", question="",
+            instance="two", over="capacity", objective="makespan", time_unit="us",
             points=points,
         )  # fmt: skip
         assert "makespan over capacity, 1 points, 1 proved" in found._repr_html_()

@@ -72,7 +72,7 @@ class TestCurve:
             for at, value, bound, gap in rows
         ]
         return Curve(
-            instance="two", over="capacity", objective="makespan", time_unit="us", question="",
+            instance="two", over="capacity", objective="makespan", time_unit="us",
             points=found,
         )  # fmt: skip
 

@@ -26,7 +26,6 @@ class Change(StrEnum):
     VALUE = "value"
     PROOF = "proof"
     BOUND = "bound"
-    TIME = "time"
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,6 @@ class Comparison:
     has_other_limit: bool  # for some instance
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """What counts as worse."""
-
-    tolerance: float = 0.0  # share by which a value or bound may be worse
-    time_ratio: float | None = None  # factor by which times may grow; None does not judge them
-    least_seconds: float = 0.1  # smaller differences are jitter: a process starts in that time
-
-
 Pair = tuple[BenchRecord, BenchRecord]
 """The records of one instance in both files, the earlier one first."""
 
@@ -71,7 +61,7 @@ Pair = tuple[BenchRecord, BenchRecord]
 def compare(
     before: Sequence[BenchRecord],
     after: Sequence[BenchRecord],
-    judgement: Judgement,
+    tolerance: float,
     sources: tuple[str, str],
 ) -> Comparison:
     """Return the regressions and improvements between two files of results.
@@ -80,8 +70,8 @@ def compare(
     ----------
     before, after : sequence of BenchRecord
         Records of each file.
-    judgement : Judgement
-        What counts as worse.
+    tolerance : float
+        Share by which a value or bound may be worse.
     sources : tuple of str
         Names of both files.
 
@@ -100,8 +90,8 @@ def compare(
     shared = [(earlier[key], record) for key, record in later.items() if key in earlier]
     for pair in shared:
         _refuse_other_units(pair, sources)
-    worse = [found for pair in shared for found in _worse(*pair, judgement)]
-    better = [found for old, new in shared for found in _worse(new, old, judgement)]
+    worse = [found for pair in shared for found in _worse(*pair, tolerance)]
+    better = [found for old, new in shared for found in _worse(new, old, tolerance)]
     return Comparison(
         instances=len(shared),
         regressions=tuple(worse),
@@ -109,7 +99,7 @@ def compare(
         only_before=tuple(_label(key) for key in earlier if key not in later),
         only_after=tuple(_label(key) for key in later if key not in earlier),
         contradictions=tuple(found for pair in shared for found in _contradictions(pair)),
-        is_other_machine=any(old.machine_id != new.machine_id for old, new in shared),
+        is_other_machine=any(old.machine != new.machine for old, new in shared),
         has_other_limit=any(old.time_limit != new.time_limit for old, new in shared),
     )
 
@@ -136,7 +126,7 @@ def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
         )
 
 
-def _worse(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+def _worse(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Difference]:
     """Yield in what `new` is worse than `old`; a new failure says it all."""
     if new.failure is not None:
         if old.failure is None:
@@ -144,12 +134,11 @@ def _worse(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator
         return
     if old.failure is not None:
         return
-    yield from _worse_value(old, new, judgement)
+    yield from _worse_value(old, new, tolerance)
     if old.status in PROVED and new.status not in PROVED:
         yield _difference(Change.PROOF, new, _proof(old), _proof(new))
     else:
-        yield from _worse_bound(old, new, judgement)
-    yield from _slower(old, new, judgement)
+        yield from _worse_bound(old, new, tolerance)
 
 
 def _difference(
@@ -158,39 +147,20 @@ def _difference(
     return Difference(change, record.family, record.instance, before, after, size)
 
 
-def _worse_value(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+def _worse_value(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Difference]:
     if old.value is None:
         return
-    if new.value is None or is_above(new.value, old.value, judgement.tolerance):
+    if new.value is None or is_above(new.value, old.value, tolerance):
         size = (new.value - old.value) / old.value if new.value is not None and old.value else None
         yield _difference(Change.VALUE, new, written(old.value), written(new.value), size)
 
 
-def _worse_bound(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+def _worse_bound(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Difference]:
     if old.bound is None or new.status in PROVED:
         return
-    if new.bound is None or is_above(old.bound, new.bound, judgement.tolerance):
+    if new.bound is None or is_above(old.bound, new.bound, tolerance):
         size = None if new.bound is None else (new.bound - old.bound) / old.bound
         yield _difference(Change.BOUND, new, written(old.bound), written(new.bound), size)
-
-
-def _slower(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
-    times = _times(old, new)
-    if judgement.time_ratio is None or times is None:
-        return
-    before, after = times
-    if after - before > judgement.least_seconds and after > judgement.time_ratio * before:
-        size = (after - before) / before if before else None
-        yield _difference(Change.TIME, new, f"{before:.3g} s", f"{after:.3g} s", size)
-
-
-def _times(old: BenchRecord, new: BenchRecord) -> tuple[float, float] | None:
-    """Return seconds to the proof where both have one, else of runs with the same limit."""
-    if old.seconds_to_proof is not None and new.seconds_to_proof is not None:
-        return old.seconds_to_proof, new.seconds_to_proof
-    if old.seconds_to_proof is None and new.seconds_to_proof is None:
-        return (old.seconds, new.seconds) if old.time_limit == new.time_limit else None
-    return None
 
 
 def _contradictions(pair: Pair) -> Iterator[Contradiction]:

@@ -8,23 +8,15 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import Records
-from ppsolve.models.studies.bench.record import Machine
 from ppsolve.solver.studies.bench.report.cases import ScoredRecord, cases_of
-from ppsolve.solver.studies.bench.report.comparison import Comparison, Judgement, compare
-from ppsolve.solver.studies.bench.report.findings import (
-    Contradiction,
-    Outliers,
-    contradictions,
-    outliers,
-)
+from ppsolve.solver.studies.bench.report.comparison import Comparison, compare
+from ppsolve.solver.studies.bench.report.findings import Contradiction, contradictions
 from ppsolve.solver.studies.bench.report.rows import (
-    BoundRow,
     FamilyRow,
     GapCurve,
     MethodRow,
     PerformanceProfile,
     ReasonRow,
-    bound_rows,
     family_row,
     gap_curve,
     method_rows,
@@ -39,7 +31,6 @@ class FamilyFigures:
 
     total: FamilyRow
     methods: tuple[MethodRow, ...]
-    bounds: tuple[BoundRow, ...]
     profiles: tuple[PerformanceProfile, ...]
     curve: GapCurve
 
@@ -53,24 +44,21 @@ class Report:
     every: FamilyFigures  # over all families
     families: tuple[FamilyFigures, ...]  # sorted by name
     reasons: tuple[ReasonRow, ...]  # why methods have no schedule
-    outliers: Outliers
     contradictions: tuple[Contradiction, ...]  # of both files
     comparison: Comparison | None
-    machines: dict[str, Machine]  # by identity
+    machines: tuple[str, ...]  # where the runs were, in the order of the file
     time_limits: tuple[float, ...]  # of the runs, in seconds, ascending
 
     def document(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
-        found = asdict(self)
-        found["machines"] = {name: one.model_dump() for name, one in self.machines.items()}
-        return {"schema": 1, "kind": "bench-report", **found}
+        return {"schema": 1, "kind": "bench-report", **asdict(self)}
 
 
 def bench_report(
     records: Records,
     source: str,
     baseline: tuple[Records, str] | None = None,
-    judgement: Judgement | None = None,
+    tolerance: float = 0.0,
 ) -> Report:
     """Return the report over benchmark results.
 
@@ -82,8 +70,8 @@ def bench_report(
         Name of their file.
     baseline : tuple of Records and str, optional
         Earlier results and the name of their file.
-    judgement : Judgement, optional
-        What counts as worse than in the baseline.
+    tolerance : float
+        Share by which a value or bound may be worse than in the baseline.
 
     Returns
     -------
@@ -105,7 +93,7 @@ def bench_report(
         _refuse_empty(*baseline)
         sources = (baseline[1], source)
         old = baseline[0].records
-        comparison = compare(old, records.records, judgement or Judgement(), sources)
+        comparison = compare(old, records.records, tolerance, sources)
     across = () if comparison is None else comparison.contradictions
     limits = {record.time_limit for record in records.records if record.time_limit is not None}
     return Report(
@@ -114,10 +102,9 @@ def bench_report(
         every=_part("all", cases),
         families=tuple(_part(name, own) for name, own in families.items()),
         reasons=tuple(reason_rows(cases)),
-        outliers=outliers(families),
         contradictions=(*contradictions(cases), *across),
         comparison=comparison,
-        machines=records.machines,
+        machines=tuple(dict.fromkeys(record.machine for record in records.records)),
         time_limits=tuple(sorted(limits)),
     )
 
@@ -126,7 +113,6 @@ def _part(name: str, cases: Sequence[ScoredRecord]) -> FamilyFigures:
     return FamilyFigures(
         family_row(name, cases),
         tuple(method_rows(cases)),
-        tuple(bound_rows(cases)),
         tuple(profiles(cases)),
         gap_curve(name, cases),
     )

@@ -1,4 +1,4 @@
-"""Figures over many instances: rows of families, methods, bounds and reasons, and curves."""
+"""Figures over many instances: rows of families, methods and reasons, and curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ppsolve.solver.studies.bench.report.cases import (
     OutcomeState,
     Role,
     ScoredRecord,
-    is_equal,
 )
 
 WITHIN = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -86,17 +85,6 @@ class MethodRow:
     not_applicable: int
     excess: Spread  # (value - best) / best
     seconds: Spread  # wall time
-
-
-@dataclass(frozen=True)
-class BoundRow:
-    """Figures of one lower bound over one family."""
-
-    name: str
-    instances: int  # records that have the bound and a best value
-    strongest: int  # records on which no other bound is larger
-    tight: int  # records on which it equals the best value
-    deviation: Spread  # (best - bound) / best
 
 
 @dataclass(frozen=True)
@@ -173,33 +161,6 @@ def _method_row(method: Method, pairs: Sequence[tuple[ScoredRecord, Outcome]]) -
         excess=Spread.of((case.excess(outcome.value), case.label) for case, outcome in pairs),
         seconds=Spread.of((outcome.seconds, case.label) for case, outcome in pairs),
     )
-
-
-def bound_rows(cases: Sequence[ScoredRecord]) -> list[BoundRow]:
-    """Return a row for every named bound, the nearest to the best values first."""
-    found: dict[str, list[tuple[ScoredRecord, float, float]]] = {}
-    for case in cases:
-        if case.best is not None:
-            for name, bound in case.bounds.items():
-                found.setdefault(name, []).append((case, case.best, bound))
-    rows = [_bound_row(name, triples) for name, triples in found.items()]
-    return sorted(rows, key=lambda row: (row.deviation.mean or 0.0, row.name))
-
-
-def _bound_row(name: str, triples: Sequence[tuple[ScoredRecord, float, float]]) -> BoundRow:
-    return BoundRow(
-        name,
-        instances=len(triples),
-        strongest=sum(is_equal(bound, max(case.bounds.values())) for case, _, bound in triples),
-        tight=sum(is_equal(bound, best) for _, best, bound in triples),
-        deviation=Spread.of((_deviation(best, bound), case.label) for case, best, bound in triples),
-    )
-
-
-def _deviation(best: float, bound: float) -> float | None:
-    if is_equal(best, bound):
-        return 0.0
-    return (best - bound) / best if best else None
 
 
 def reason_rows(cases: Sequence[ScoredRecord]) -> list[ReasonRow]:

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.trace.layers import FloatArray, Layers
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.studies.plan.split import best_split
-from ppsolve.solver.studies.plan.split_problem import SplitProblem
 from ppsolve.solver.studies.traces.diagnosis.steps import (
     DIAGNOSIS,
     DiagnosedStep,
@@ -200,79 +196,3 @@ def searched_help(
         _means(done, "replay"),
         tuple(sorted(verdict.step for verdict in done)),
     )
-
-
-def refuse_other_stages(steps: Sequence[DiagnosedStep], layers: Layers) -> None:
-    """Refuse layers of another number of stages.
-
-    An `InputError` names how many stages were recorded.
-
-    Parameters
-    ----------
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    layers : Layers
-        Times of layers, and their recorded split.
-    """
-    count = steps[0].parts[0].instance.num_stages
-    if len(layers.stages) != count:
-        text = f"expected one number for each of {count} recorded stages, got {len(layers.stages)}"
-        raise InputError(text, field="--layers, stages")
-
-
-def other_split(
-    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict], layers: Layers
-) -> Help:
-    """Return the gain, in the recorded order, of the split whose slowest device is the fastest.
-
-    Parameters
-    ----------
-    steps, verdicts : sequence of DiagnosedStep, of StepVerdict
-        Recorded steps, and their verdicts.
-    layers : Layers
-        Times of layers, and their recorded split.
-
-    Returns
-    -------
-    Help
-        With the layers of each stage.
-    """
-    stages = _best(layers, [one for step in steps for one in step.parts])
-    numbers = tuple(one.step for one in verdicts)
-    value = _mean(steps, lambda one: _moved(one, layers, stages))
-    old, new = (" ".join(map(str, np.bincount(given))) for given in (layers.stage, stages))
-    text = f"recorded order; {new} layers on the stages in place of {old}, whatever they hold"
-    if old == new:
-        text = f"{old} layers on the stages, as recorded, is the best split"
-    return Help("other split", text, value, None, _means(verdicts, "replay"), numbers)
-
-
-def _best(layers: Layers, parts: Sequence[Recorded]) -> list[int]:
-    """Return the stage of each layer in the best split, by mean times over all replica-steps."""
-    work = np.zeros(len(layers.stage))
-    for one in parts:
-        for kind in one.problem.kinds:
-            stage_time = one.problem.duration[one.problem.grid(kind)].mean(axis=1)
-            work += _shares(layers, kind) * stage_time[layers.stage]
-    # Twice as many ticks are what `best_split` takes where stages share devices.
-    scaled = work / len(parts) * min(1.0, 2**30 * len(parts) / max(work.sum(), 1.0))
-    (places,) = parts[0].instance.stage_devices_of_pipes()
-    ticks = np.rint(scaled).astype(np.int64).tolist()
-    split = best_split(SplitProblem.without_memory(ticks, places))
-    assert split is not None, "there are as many layers as stages, and memory has no limit"
-    counts = np.diff(split.boundaries)
-    return np.repeat(np.arange(len(counts)), counts).tolist()
-
-
-def _shares(layers: Layers, kind: str) -> FloatArray:
-    return layers.shares("forward" if kind == "F" else "backward")
-
-
-def _moved(one: Recorded, layers: Layers, stages: Sequence[int]) -> IntArray:
-    duration = one.problem.duration.copy()
-    for kind in one.problem.kinds:
-        ops = one.problem.grid(kind)
-        part = np.zeros((len(ops), len(ops)))
-        np.add.at(part, (stages, layers.stage), _shares(layers, kind))
-        duration[ops] = np.rint(part @ duration[ops]).astype(np.int64)
-    return duration

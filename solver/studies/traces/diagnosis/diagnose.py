@@ -15,7 +15,6 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.trace.layers import Layers
 from ppsolve.models.studies.trace.table import KINDS, Trace
 from ppsolve.solver.bounds.exchange import exchange_bound
 from ppsolve.solver.bounds.flow.flow import Paths
@@ -25,9 +24,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.studies.traces.clocks import op_table
 from ppsolve.solver.studies.traces.diagnosis.changes import (
-    other_split,
     recorded_helps,
-    refuse_other_stages,
     searched_help,
     variants,
 )
@@ -160,12 +157,10 @@ def diagnose(
     began: float | None = None,
     *,
     capacity: Sequence[int] | None = None,
-    layers: Layers | None = None,
 ) -> Diagnosis:
     """Return the verdict on a recorded run.
 
-    Raises `InputError` where a recorded order is impossible or held more than the capacity, or
-    layers are of other stages.
+    Raises `InputError` where a recorded order is impossible or held more than the capacity.
 
     Parameters
     ----------
@@ -178,8 +173,6 @@ def diagnose(
     capacity : sequence of int, optional
         Activations that each device has room for, or one number for all; as many as it held at
         once by default.
-    layers : Layers, optional
-        Times of layers, for another split of them.
 
     Returns
     -------
@@ -190,14 +183,10 @@ def diagnose(
     with answering_within(clock.left):
         steps = steps_of(trace)
         recorded = recorded_variant(steps, capacity)
-        if layers is not None:
-            refuse_other_stages(steps, layers)
         bubble = bubble_of(steps, recorded, Transfers.of(trace))
         searches = Searches()
         verdicts = _verdicts_of(steps, recorded, searches, clock)
         helps = _helps(steps, verdicts, recorded, searches, clock)
-        if layers is not None:
-            helps.append(other_split(steps, verdicts, layers))
         return Diagnosis(tuple(verdicts), tuple(helps), bubble, *_slowness(trace))
 
 
