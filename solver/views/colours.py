@@ -16,6 +16,11 @@ from ppsolve.models.kinds.pipeline.lowering import (
     OPTIMIZER_KIND,
     REDUCE_SCATTER_KIND,
 )
+from ppsolve.models.kinds.pipeline.mode_ops import (
+    OFFLOAD_KIND,
+    RECOMPUTE_KIND,
+    RELOAD_KIND,
+)
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
 ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
@@ -66,6 +71,11 @@ KFAC = {
     KIND_OF["inv", "B"]: Look("Y inversion B", (96, 61), PURPLE, is_hatched=True),
     PRECONDITION_KIND: Look("P preconditioning", (117, 74), ORANGE, is_hatched=True),
 }
+MODES = {
+    RECOMPUTE_KIND: Look("R recompute", (167, 131), VERMILION, is_hatched=True),
+    OFFLOAD_KIND: Look("O offload", (141,), PURPLE),
+    RELOAD_KIND: Look("L reload", (69,), BLUE),
+}
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
     ALLREDUCE_KIND: _ALLREDUCE,
@@ -85,6 +95,7 @@ PROGRAMS = {
 LOOKS = {
     **PIPELINE,
     **KFAC,
+    **MODES,
     **COLLECTIVES,
     **PROGRAMS,
     SHOWN_TRANSFER: Look("> < transfers", (152,)),

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
+from rich.console import RenderableType
+
+from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
 from ppsolve.models.kinds.pipeline.instance import ExplicitPlacement, PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import KEEP
+from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.views.drawing import Drawing
+from ppsolve.solver.views.figures import ABSENT, figure, percent
+from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 
 if TYPE_CHECKING:
     from ppsolve.solver.views.drawing import Facts
@@ -19,6 +30,81 @@ class PipelineDrawing(Drawing):
     def shape(self, instance: Instance) -> Facts:
         """Yield devices, stages, micro-batches and how they are placed."""
         return pipeline_shape(cast("PipelineInstance", instance))
+
+    def facts(self, result: Result, instance: Instance | None) -> Facts:
+        """Yield the figures of a result, and what each stage does with its activations."""
+        yield from super().facts(result, instance)
+        yield from _modes(cast("PipelineResult", result), cast("PipelineInstance | None", instance))
+
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield a table of what other modes of single stages would change."""
+        others = getattr(found, "alternatives", None)
+        if others and isinstance(found, PipelineResult):
+            yield indented(_what_modes_buy(found, unit))
+
+
+def _modes(result: PipelineResult, instance: PipelineInstance | None) -> Facts:
+    rows: dict[str, list[int]] = {}
+    for stage, mode in enumerate(result.modes or ()):
+        counts = [mode] if isinstance(mode, str) else list(mode)
+        said = ", ".join(
+            each if isinstance(mode, str) else f"{each} {counts.count(each)}"
+            for each in dict.fromkeys(counts)
+        )
+        rows.setdefault(said, []).append(stage)
+    for said, stages in rows.items():
+        numbers = ", ".join(map(str, stages))
+        name = "stage" if len(stages) == 1 else "stages"
+        yield f"{name} {numbers}", said + _why(said, stages, result, instance)
+
+
+def _why(
+    said: str, stages: list[int], result: PipelineResult, instance: PipelineInstance | None
+) -> str:
+    """Say how many activations fit where they are not kept, and how many are in flight."""
+    if instance is None or instance.memory is None or said == KEEP or result.schedule is None:
+        return ""
+    memory, numbers = instance.memory, instance.in_numbers().memory
+    flights, rooms = [], []
+    for stage in stages:
+        device = instance.stage_to_device[stage]
+        here = [s for s, d in enumerate(instance.stage_to_device) if d == device]
+        static = sum(entry_at(memory.static, each) for each in here)
+        stored = max(map(Fraction, row_of(numbers.activation, stage))) if numbers else Fraction(1)
+        rooms.append(int((entry_at(memory.capacity, device) - static) / stored))
+        flights.append(_most_in_flight(result, stage))
+    room, most = min(rooms), max(flights)
+    return f": memory holds {room} of up to {most} in flight" if room < most else ""
+
+
+def _most_in_flight(result: PipelineResult, stage: int) -> int:
+    assert result.schedule is not None
+    ops = [op for op in result.schedule.ops if op.stage == stage]
+    events = [(op.start, 1) for op in ops if op.kind == "F"]
+    events += [(op.end, -1) for op in ops if op.kind in {"I", "B"}]
+    return max(accumulate(step for _, step in sorted(events)), default=0)
+
+
+def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
+    others = list(result.alternatives or ())
+    known = [None if each.value is None else float(each.value) for each in others]
+    best = float(result.value or 0)
+    modes = [mode if isinstance(mode, str) else "mixed" for mode in result.modes or ()]
+    return FittingTable(
+        TableColumn("stage", [str(each.stage) for each in others]),
+        TableColumn("now", [modes[each.stage] for each in others], is_text=True),
+        TableColumn("instead", [each.mode for each in others], is_text=True),
+        TableColumn(
+            f"makespan ({unit})",
+            [
+                "does not fit" if v is None else figure(each.value)
+                for v, each in zip(known, others, strict=True)
+            ],
+        ),
+        TableColumn("change", [ABSENT if v is None else percent(v / best - 1) for v in known]),
+        TableColumn("peak", [ABSENT if e.peak is None else figure(e.peak) for e in others]),
+        caption="What other modes buy, one stage at a time (best found in a moment)",
+    )
 
 
 def pipeline_shape(instance: PipelineInstance) -> Facts:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ppsolve.models.core.result import Result
+from ppsolve.models.core.result import Figure, Reported, Result
 from ppsolve.models.documents.base import StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 
@@ -153,6 +153,27 @@ def longest_first(work: Sequence[Any], replicas: int, most: int) -> list[list[in
     return members
 
 
+class ModeAlternative(Reported):
+    """Another mode of one stage: what the step takes at the most, and memory of its device.
+
+    Parameters
+    ----------
+    stage : int
+        The stage.
+    mode : str
+        The mode that it has instead; all others keep theirs.
+    value : number, optional
+        The makespan of a schedule; none where none was found that fits.
+    peak : float, optional
+        Peak memory of its device in that schedule.
+    """
+
+    stage: int
+    mode: str
+    value: Figure | None = None
+    peak: float | None = None
+
+
 class PipelineResult(Result):
     """Outcome of `optimize` for a pipeline.
 
@@ -162,7 +183,10 @@ class PipelineResult(Result):
         Micro-batches of each replica, where the pipeline has replicas.
     modes : list of str or of lists of str, optional
         Mode of each stage, or of each of its micro-batches, where activations need not be kept.
+    alternatives : list of ModeAlternative, optional
+        What other modes of single stages would change.
     """
 
     assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)
     modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
+    alternatives: tuple[ModeAlternative, ...] | None = Field(default=None)

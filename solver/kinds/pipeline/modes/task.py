@@ -12,9 +12,11 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, choice_of
+from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.board import Board, Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, SearchLimits
+from ppsolve.solver.kinds.pipeline.modes.alternatives import Alternative, alternatives_of
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
 from ppsolve.solver.kinds.pipeline.modes.variants import VARIANTS, Variants
@@ -53,6 +55,11 @@ def has_joint_model(turn: Turn) -> bool:
 def has_best_choice(turn: Turn) -> bool:
     """Apply where some choice of modes has a schedule."""
     return has_time_to_search(turn) and turn.board.schedule is not None
+
+
+def decides_stages(turn: Turn) -> bool:
+    """Apply where stages have modes of their own and a schedule is known."""
+    return has_best_choice(turn) and turn.task.modes.decide == "stage"
 
 
 def search_modes(turn: Turn) -> None:
@@ -109,10 +116,22 @@ def solve_jointly(turn: Turn) -> StopReason | None:
     return reason
 
 
+def _last_share(turn: Turn) -> float:
+    return 1 - _budget(turn).price_share if decides_stages(turn) else 1.0
+
+
 def solve_small_jointly(turn: Turn) -> StopReason | None:
     """Search modes and orders of few micro-batches for a part of the time."""
     reason = solve_jointly(turn)
     return reason if reason in {StopReason.INFEASIBLE, StopReason.INTERRUPTED} else None
+
+
+def try_other_modes(turn: Turn) -> None:
+    """Try every other mode of every stage, one at a time."""
+    task, best = turn.task, turn.board.schedule
+    is_timed = turn.clock.is_limited and not turn.options.deterministic
+    if is_timed and best is not None:
+        task.alternatives = alternatives_of(task.problems, best, turn.clock, searches=True)
 
 
 MODE_STEPS: tuple[Step | Steps, ...] = (
@@ -132,12 +151,13 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
     Step(
         VARIANTS,
         has_time_to_search,
-        lambda t: t.params.modes.variant_share if has_joint_model(t) else 1.0,
+        lambda t: t.params.modes.variant_share if has_joint_model(t) else _last_share(t),
         search_variants,
         EXACT_SLACK,
     ),
-    Step(EXACT, has_joint_model, whole, solve_jointly, EXACT_SLACK),
+    Step(EXACT, has_joint_model, _last_share, solve_jointly, EXACT_SLACK),
     SETTLED,
+    Step("other modes", decides_stages, whole, try_other_modes, EXACT_SLACK, runs_anyway=True),
     VERIFIED,
     ROBUST,
 )
@@ -179,6 +199,7 @@ class ModesTask(ScheduleTask):
         super().__init__(kind, instance, problem)
         self.modes, self.searches = modes, searches
         self.problems = ModeProblems(instance, modes, problem.scale)
+        self.alternatives: list[Alternative] = []
 
     @property
     def cells(self) -> int:
@@ -266,4 +287,14 @@ class ModesTask(ScheduleTask):
         found = super().figures()
         if self.schedule is None:
             return found
-        return found | {"modes": self.modes.as_names(self.schedule.problem.mode)}
+        others = [
+            ModeAlternative(
+                stage=each.stage,
+                mode=self.modes.names[each.mode],
+                value=None if each.schedule is None else self.shown(each.schedule.value),
+                peak=each.peak,
+            )
+            for each in self.alternatives
+        ]
+        named = self.modes.as_names(self.schedule.problem.mode)
+        return found | {"modes": named, "alternatives": others or None}
