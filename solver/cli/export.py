@@ -17,6 +17,7 @@ from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.inputs import load_pipeline, refuse_given
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.formats.activations import chosen_modes, notes_on_modes
 from ppsolve.solver.formats.layers import counts_of, parse_counts
 from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, in_data_order, read_program
@@ -117,6 +118,9 @@ def export_command(
         program = in_data_order(program, may_permute=options.data_order is not None)
         program = program if counts is None else replace(program, layers=counts)
         counts_of(program)
+        modes = chosen_modes(data, program.instance) if heuristic is None else []
+        program = replace(program, modes=tuple(map(tuple, modes)))
+        notes = list(notes_on_modes(program, settings, target.name))
         texts = target.files(program, settings, Path(output))
     except InputError as error:
         is_option = error.field is not None and error.field.startswith("--")
@@ -126,6 +130,8 @@ def export_command(
     for path, text in texts.items():
         write_text(path, text)
     _tell_order(program, options.data_order)
+    for note in notes:
+        say(f"note: {note}")
     if not target.is_tested:
         say(f"note: {target.name}: {NOT_TESTED}")
 

@@ -51,6 +51,8 @@ class RuntimeProgram:
     layers: tuple[int, ...] | None = None  # layers of each stage, of a plan
     # sizes of a plan: ``microbatch_size``, ``batch_size``
     chosen: Mapping[str, int] = field(default_factory=dict)
+    # mode of each stage and micro-batch; empty where every activation is kept
+    modes: tuple[tuple[str, ...], ...] = ()
     # the micro-batch of the result that stands at each index of the program
     microbatches: tuple[int, ...] = ()
 
@@ -137,7 +139,8 @@ def read_program(
         _refuse(PIPELINE.check(instance, data))
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
-    return RuntimeProgram(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
+    numbers = members or tuple(range(count))
+    return RuntimeProgram(name, rows, ends, instance, layers, sizes, microbatches=numbers)
 
 
 def _refuse(violations: Iterable[Violation]) -> None:

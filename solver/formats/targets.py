@@ -89,6 +89,7 @@ def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
         "stage_to_rank": program.stage_to_rank,
         "layers_per_stage": counts_of(program),
         "data_order": program.microbatches,
+        "modes": program.modes,
         "compute_only": [[str(step) for step in row] for row in program.rows],
         "compute_comms": [[str(step) for step in row] for row in comms],
     }

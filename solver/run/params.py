@@ -49,7 +49,7 @@ class ModesParams:
     choice_share: float = 0.3  # for local search over choices, rated by list schedules
     order_share: float = 0.4  # for the orders of the best choice
     variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows
-    price_share: float = 0.1  # of the time of the last search: to try other modes of single stages
+    price_share: float = 0.15  # of the time of the last search: to try other modes of single stages
     question_units: float = 0.5  # deterministic time of the first question about a choice
     grouped_modes: int = 9  # modes of the stages of one device up to which they are one decision
     grouping_share: float = 0.5  # of the time of proofs to rule out modes of single devices

@@ -30,7 +30,7 @@ AHEAD = 2
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class _OrderedChoice:
     choice: IntArray
     schedule: Schedule
     orders: list[Order]
@@ -66,7 +66,7 @@ class OrderedModes:
             raise NotApplicableError(f"needs a placement of {', '.join(ORDERED_BY)}")
         self.orders: list[Order] = base.orders(request)
 
-    def timed(self, choice: IntArray, *, waits: bool = False) -> _Outcome:
+    def timed(self, choice: IntArray, *, waits: bool = False) -> _OrderedChoice:
         """Time the order with a choice of modes.
 
         Parameters
@@ -77,7 +77,7 @@ class OrderedModes:
 
         Returns
         -------
-        _Outcome
+        _OrderedChoice
         """
         if not self.modes.allows(choice):
             raise NotApplicableError(f"needs other decisions than by {self.modes.decide}")
@@ -94,7 +94,7 @@ class OrderedModes:
             for device in range(self.problems.instance.num_devices)
             if any(f"device {device} " in text for text in over)
         ]
-        return _Outcome(choice, schedule, self.orders, tuple(overfull))
+        return _OrderedChoice(choice, schedule, self.orders, tuple(overfull))
 
     @cached_property
     def smallest(self) -> int:
@@ -179,20 +179,20 @@ def _copies_back(problem: Problem, chains: Chains) -> tuple[IntArray, IntArray, 
     return edges[0], edges[1], np.zeros(edges.shape[1], dtype=np.int64)
 
 
-def _keep_all(asked: OrderedModes) -> _Outcome:
+def _keep_all(asked: OrderedModes) -> _OrderedChoice:
     return asked.timed(asked.everywhere(0))
 
 
-def _recompute_full(asked: OrderedModes) -> _Outcome:
+def _recompute_full(asked: OrderedModes) -> _OrderedChoice:
     return asked.timed(asked.everywhere(asked.smallest), waits=True)
 
 
-def _recompute_preponed(asked: OrderedModes) -> _Outcome:
+def _recompute_preponed(asked: OrderedModes) -> _OrderedChoice:
     return asked.timed(asked.everywhere(asked.smallest))
 
 
-def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _Outcome:
-    found: _Outcome | None = None
+def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _OrderedChoice:
+    found: _OrderedChoice | None = None
     for choice in choices:
         found = asked.timed(choice, waits=True)
         if found.fits:
@@ -201,17 +201,17 @@ def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _Outco
     return found
 
 
-def _recompute_block(asked: OrderedModes) -> _Outcome:
+def _recompute_block(asked: OrderedModes) -> _OrderedChoice:
     return _first_that_fits(asked, map(asked.everywhere, asked.by_time))
 
 
-def _recompute_window(asked: OrderedModes) -> _Outcome:
+def _recompute_window(asked: OrderedModes) -> _OrderedChoice:
     most = int(asked.modes.windows.max()) + 1
     kept = (asked.modes.in_window(asked.smallest, count) for count in range(most, -1, -1))
     return _first_that_fits(asked, kept)
 
 
-def _recompute_per_stage(asked: OrderedModes) -> _Outcome:
+def _recompute_per_stage(asked: OrderedModes) -> _OrderedChoice:
     """Choose, device by device, the modes that take the least time and fit."""
     problem = asked.problems.problem(asked.everywhere(0))
     first = problem.grid("F")[:, 0]
@@ -268,7 +268,7 @@ def _offloading(asked: OrderedModes) -> int:
     return asked.modes.offloading
 
 
-def _pipe_offload(asked: OrderedModes) -> _Outcome:
+def _pipe_offload(asked: OrderedModes) -> _OrderedChoice:
     """Offload what is held for more than three pairs of slots."""
     span, slot = _lifespans(asked)
     long = span > 6 * slot
@@ -277,7 +277,7 @@ def _pipe_offload(asked: OrderedModes) -> _Outcome:
     return asked.timed(np.where(long, _offloading(asked), 0))
 
 
-def _pipe_offload_longest(asked: OrderedModes) -> _Outcome:
+def _pipe_offload_longest(asked: OrderedModes) -> _OrderedChoice:
     """Offload what is held the longest, until it fits."""
     span, _ = _lifespans(asked)
     order = np.argsort(-np.median(span, axis=1), kind="stable")
@@ -289,7 +289,7 @@ def _pipe_offload_longest(asked: OrderedModes) -> _Outcome:
     return _first_that_fits(asked, choices)
 
 
-def _offload_first(asked: OrderedModes) -> _Outcome:
+def _offload_first(asked: OrderedModes) -> _OrderedChoice:
     """Offload the first stages of every device, as few as fit."""
     devices = asked.problems.instance.num_devices
     chunks = np.arange(asked.modes.shape[0])[:, None] // devices
@@ -322,7 +322,7 @@ OFFLOADS = Requirement(
 def _baseline(
     name: str,
     summary: str,
-    choose: Callable[[OrderedModes], _Outcome],
+    choose: Callable[[OrderedModes], _OrderedChoice],
     source: str,
     *requirements: Requirement,
 ) -> Heuristic:

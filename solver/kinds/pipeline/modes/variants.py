@@ -32,7 +32,7 @@ class _Node:
 
 
 @dataclass
-class _Group:
+class _StageGroup:
     """Stages that are decided together, and the modes that they may still have."""
 
     stages: list[int]
@@ -62,7 +62,7 @@ class Variants:
         self._modes, self._params = problems.modes, params
         self._numbers = count()
         self._open: list[_Node] = []
-        self._groups: list[_Group] = []
+        self._groups: list[_StageGroup] = []
         self.spent = 0.0
 
     def run(self, clock: Clock) -> StopReason | None:
@@ -93,7 +93,7 @@ class Variants:
         value = self._board.value
         return INFEASIBLE if value is None else value
 
-    def _grouped(self, clock: Clock) -> list[_Group]:
+    def _grouped(self, clock: Clock) -> list[_StageGroup]:
         """Return the stages of each device with the modes that no bound rules out.
 
         The group whose best mode is the worst comes first: there the bound grows the most.
@@ -109,7 +109,7 @@ class Variants:
         for stages in devices.values():
             together = len(modes) ** len(stages) <= most
             for part in [stages] if together else [[stage] for stage in stages]:
-                groups.append(_Group(part, list(product(modes, repeat=len(part)))))
+                groups.append(_StageGroup(part, list(product(modes, repeat=len(part)))))
         share = clock.share(self._params.grouping_share)
         for group in groups:
             if share.is_over or self._board.is_good_enough:
@@ -117,7 +117,7 @@ class Variants:
             self._rule_out(group, share)
         return sorted(groups, key=lambda group: -group.least)
 
-    def _rule_out(self, group: _Group, clock: Clock) -> None:
+    def _rule_out(self, group: _StageGroup, clock: Clock) -> None:
         kept, bounds = [], []
         for number, modes in enumerate(group.modes):
             if clock.is_over:
@@ -133,7 +133,7 @@ class Variants:
         if group.least < INFEASIBLE:
             self._board.raise_bound(group.least, VARIANTS)
 
-    def _with(self, choice: IntArray, group: _Group, modes: tuple[int, ...]) -> IntArray:
+    def _with(self, choice: IntArray, group: _StageGroup, modes: tuple[int, ...]) -> IntArray:
         changed = choice.copy()
         changed[group.stages] = np.array(modes)[:, None]
         return changed
@@ -147,7 +147,7 @@ class Variants:
             left = sum(1 for _ in self._open_groups(choice))
             heapq.heappush(self._open, _Node(bound, left, next(self._numbers), choice))
 
-    def _open_groups(self, choice: IntArray) -> Iterator[_Group]:
+    def _open_groups(self, choice: IntArray) -> Iterator[_StageGroup]:
         return (group for group in self._groups if choice[group.stages[0], 0] < 0)
 
     def _raise_bound(self) -> None:
