@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import kind_of, lower
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.flow.evaluator import Evaluator, best_under
 from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.bounds.flow.patterns import Pattern
 from ppsolve.solver.kernels.records import NEVER
+from tests.bounds.flow.drawn import every_outcome
 
 SPLIT = {
     "forward": [[1, 2, 3, 9, 2], 4],
@@ -28,7 +29,7 @@ def _patterns(**changes):
     problem = lower(instance)
     flow = flow_of(problem)
     evaluator = Evaluator(flow)
-    for outcome in kind_of(instance).run_all(instance, problem):
+    for outcome in every_outcome(instance, problem):
         if outcome.schedule is not None and outcome.name != "permutations":
             yield evaluator, Pattern.of(flow, outcome.schedule)[0]
 
