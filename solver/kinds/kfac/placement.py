@@ -107,13 +107,16 @@ def work_class(work: Work) -> int:
     return 2 * WORK_KINDS.index(work.label.kind) + "AB".index(work.label.factor)
 
 
+def recorded_start(work: Work) -> int:
+    """Return the measured start of `work` in ticks; 0 where nothing ran."""
+    return 0 if work.recorded is None else work.recorded[0]
+
+
 def greedy_order(device: DevicePattern) -> list[int]:
     """Return the indices of the device's work by class, recorded start and instance order."""
     work = device.work
-    # Where nothing ran the start counts as 0.
     return sorted(
-        range(len(work)),
-        key=lambda index: (work_class(work[index]), (work[index].recorded or (0, 0))[0]),
+        range(len(work)), key=lambda index: (work_class(work[index]), recorded_start(work[index]))
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
@@ -22,6 +22,29 @@ from ppsolve.models.kinds.kfac.pattern import (
 
 MOST_ITERATIONS = 10_000
 """Most iterations of one refresh that are searched: the same as of `refresh_interval`."""
+
+
+def predecessors(device: DevicePattern) -> list[tuple[int, ...]]:
+    """Return, for each work entry of the device, the entries that must end before it.
+
+    A sync waits for every curvature of its factor and module (both pipes), an inversion for the
+    curvature of its own pipe and for every sync of its factor and module.
+    """
+    of_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for index, work in enumerate(device.work):
+        of_module[work.label.kind, work.label.factor, work.label.module].append(index)
+    found = []
+    for work in device.work:
+        label = work.label
+        curvature = of_module["cov", label.factor, label.module]
+        if label.kind == "sync":
+            found.append(tuple(curvature))
+        elif label.kind == "inv":
+            own = [index for index in curvature if device.work[index].label.pipe == label.pipe]
+            found.append((*own, *of_module["sync", label.factor, label.module]))
+        else:
+            found.append(())
+    return found
 
 
 def data_ends(device: DevicePattern) -> list[tuple[int, ...]]:
