@@ -44,11 +44,6 @@ def test_order_precedence_lag_and_release() -> None:
     assert starts(problem, ("b", "a"), ("d", "c")) == [2, 0, 9, 6]
 
 
-def test_only_ops_of_some_length_occupy_their_resources() -> None:
-    network = Network(graph([op("a", 3, "r"), op("b", 2, "r", "s"), op("c", 0, "s"), op("d", 1)]))
-    assert network.occupied() == [[0], [0, 1], [], []]
-
-
 def test_extra_precedences_hold() -> None:
     problem = graph([op("a", 3, "r"), op("b", 2, "s")])
     extra = tuple(np.array([value]) for value in (0, 1, 5))
