@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import Dag
-from ppsolve.solver.structure.timing import Network, short_cycle, time_orders
+from ppsolve.solver.structure.timing import short_cycle, time_orders
 
 
 def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:
