@@ -26,7 +26,6 @@ from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.kinds.pipeline.collectives import (
     add_collectives,
-    whole_ops,
     without_collectives,
 )
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
@@ -122,10 +121,6 @@ class Comparison:
         Its name.
     best_pipeline : float
         Best order of the pipeline without a look at collectives, which are then added greedily.
-    whole : float
-        The same with a planner that sees the comm stream, but runs ops as a whole.
-    whole_bound : float
-        Lower bound of every schedule whose pieces of an op run back to back.
     joint, bound : float
         Everything scheduled together, and its lower bound.
     """
@@ -134,15 +129,13 @@ class Comparison:
     published: float
     published_by: str
     best_pipeline: float
-    whole: float
-    whole_bound: float
     joint: float
     bound: float
 
     @property
     def gain(self) -> float:
         """Share by which the joint schedule is shorter than the best of the greedy ones."""
-        greedy = min(self.published, self.best_pipeline, self.whole)
+        greedy = min(self.published, self.best_pipeline)
         return (greedy - self.joint) / greedy
 
 
@@ -155,29 +148,24 @@ def compare(instance: PipelineInstance, seconds: float) -> Comparison:
         for outcome in outcomes
         if outcome.schedule is not None and outcome.status is HeuristicStatus.FEASIBLE
     )
-    best_pipeline, _ = planned(instance, without_collectives(instance), seconds)
-    whole, whole_bound = planned(instance, whole_ops(instance), seconds)
+    best_pipeline = planned(instance, without_collectives(instance), seconds)
     joint = solved(instance, seconds)
     return Comparison(
         num_ops=problem.num_ops,
         published=problem.scale.time(published),
         published_by=name,
         best_pipeline=best_pipeline,
-        whole=whole,
-        whole_bound=whole_bound,
         joint=figure(joint.value),
         bound=figure(joint.bound),
     )
 
 
-def planned(
-    instance: PipelineInstance, plan: PipelineInstance, seconds: float
-) -> tuple[float, float]:
-    """Return the makespan of the best order of `plan` on `instance`, and the bound of `plan`."""
+def planned(instance: PipelineInstance, plan: PipelineInstance, seconds: float) -> float:
+    """Return the makespan of the best order of `plan` on `instance`."""
     problem, found = lower(instance), solved(plan, seconds)
     order, _ = parse_given(found, lower(plan))
     assert order is not None
-    return problem.scale.time(add_collectives(problem, order).value), figure(found.bound)
+    return problem.scale.time(add_collectives(problem, order).value)
 
 
 def solved(instance: PipelineInstance, seconds: float) -> ppsolve.Result:
@@ -197,8 +185,6 @@ def table(seconds: float) -> Iterator[str]:
         "ops",
         "published",
         "best pipeline",
-        "whole ops",
-        "whole ops >=",
         "joint",
         "bound",
         "gain",
@@ -210,8 +196,6 @@ def table(seconds: float) -> Iterator[str]:
             found.num_ops,
             f"{found.published:g} ({found.published_by})",
             f"{found.best_pipeline:g}",
-            f"{found.whole:g}",
-            f"{found.whole_bound:g}",
             f"{found.joint:g}",
             f"{found.bound:g}",
             f"{found.gain:.1%}",

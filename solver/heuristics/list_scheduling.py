@@ -15,18 +15,15 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.kernels.heaps import empty_heaps
 from ppsolve.solver.kernels.parallel_sgs import Ranking, run_parallel_sgs
-from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kernels.serial_sgs import (
-    Gaps,
     SerialProblem,
     SerialState,
-    block,
-    gap_from,
     serial_sgs,
 )
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
+    allowed_of,
     gaps_of,
     graph_of,
     memory_of,
@@ -232,7 +229,8 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     """Build a schedule by serial schedule generation (Kolisch 1996): place ops one by one.
 
     Of the ops whose predecessors are placed, the one of the lowest rank goes to the earliest moment
-    at which its resources are free for its whole duration and its memory from then on.
+    at which its resources are free for its whole duration and its memory from then on, inside its
+    windows; an op whose windows are all over goes where its resources are free.
 
     Parameters
     ----------
@@ -266,43 +264,11 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
         np.zeros(problem.num_ops, dtype=np.int64),
     )
     start = np.full(problem.num_ops, FREE, dtype=np.int64)
-    serial_sgs(SerialProblem(graph, use, memory, rank, problem.pinned), state, start)
+    serial_sgs(
+        SerialProblem(graph, use, memory, rank, problem.pinned, allowed_of(problem)), state, start
+    )
     if start.min(initial=0) < FREE:
         pool = -2 - int(start[start < FREE].max())
         op = int(np.flatnonzero(start == -2 - pool)[0])
         raise MemoryDeadlockError(problem.op_name(op), problem.pools[pool].name)
     return Schedule(problem, start)
-
-
-class TimeLine:
-    """Free intervals of one resource, of which at most `count` become occupied."""
-
-    def __init__(self, count: int) -> None:
-        slots = count + 1
-        self._gaps = Gaps([0] * slots, [NEVER] + [0] * count, [0], [0])
-
-    def first(self, time: int, length: int) -> int:
-        """Return the earliest moment >= `time` from which the resource is free for `length` ticks.
-
-        Parameters
-        ----------
-        time, length : int
-            Ticks.
-
-        Returns
-        -------
-        int
-            Ticks.
-        """
-        begin: int = self._gaps.begin[gap_from(self._gaps, 0, time, length)]
-        return max(time, begin)
-
-    def take(self, time: int, length: int) -> None:
-        """Occupy an interval, any part of which may be occupied already.
-
-        Parameters
-        ----------
-        time, length : int
-            Begin and length of the interval, in ticks.
-        """
-        block(self._gaps, 0, time, time + length)

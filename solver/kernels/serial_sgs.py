@@ -34,6 +34,34 @@ class Usage(NamedTuple):
     final: Any  # int64[P]: use after all changes
 
 
+class AllowedStarts(NamedTuple):
+    """Closed intervals of starts by group of ops; those of group g are rows pointer[g] and on."""
+
+    group: Any  # int64[n]: group of each op, -1 where it may start at any time
+    pointer: Any  # int64[groups + 1]
+    begin: Any  # int64[...]: ticks, ascending in a group
+    end: Any
+
+
+@part
+def allowed_from(allowed: AllowedStarts, op: int, time: int) -> int:
+    """Return the earliest moment from `time` on at which an op may start; `time` after all."""
+    group = allowed.group[op]
+    if group < 0:
+        return time
+    low, last = allowed.pointer[group], allowed.pointer[group + 1]
+    high = last
+    while low < high:
+        middle = (low + high) >> 1
+        if allowed.end[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    if low == last or allowed.begin[low] < time:
+        return time
+    return allowed.begin[low]
+
+
 @part
 def gap_from(gaps: Gaps, resource: int, time: int, length: int) -> int:
     """Return the slot of the earliest gap with `length` free ticks from `time` on.
@@ -188,6 +216,7 @@ class SerialProblem(NamedTuple):
     memory: MemoryUse
     rank: Any  # int64[n]: priorities, lowest first
     pinned: Any  # int64[n]: fixed starts, or -1
+    allowed: AllowedStarts
 
 
 @Kernel
@@ -220,7 +249,11 @@ def serial_sgs(problem: SerialProblem, state: SerialState, start: Any) -> None:
         time, length = state.ready[op], graph.duration[op]
         time = roomy_from(state.usage, memory, memory.net_amount, op, time)
         if pinned[op] != time:
-            time = free_from(state.gaps, use, op, time, length)
+            before = -1
+            while before < time:
+                before = time
+                time = allowed_from(problem.allowed, op, time)
+                time = free_from(state.gaps, use, op, time, length)
             occupy(state.gaps, use, op, time, time + length)
         start[op] = time
         change_use(state.usage, memory, op, time, time + length)

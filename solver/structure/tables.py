@@ -21,7 +21,7 @@ from ppsolve.solver.kernels.records import (
     ResourceUse,
     Sources,
 )
-from ppsolve.solver.kernels.serial_sgs import Gaps, Usage
+from ppsolve.solver.kernels.serial_sgs import AllowedStarts, Gaps, Usage
 
 T = TypeVar("T")
 
@@ -198,6 +198,19 @@ def gaps_of(problem: Problem) -> Gaps:
     end = np.zeros(slots, dtype=np.int64)
     end[low] = NEVER
     return Gaps(np.zeros(slots, dtype=np.int64), end, low, low.copy())
+
+
+def allowed_of(problem: Problem) -> AllowedStarts:
+    """Return the windows of a problem; ops that share an array are one group."""
+    number: dict[int, int] = {}
+    group = np.full(problem.num_ops, FREE, dtype=np.int64)
+    rows = [np.zeros((0, 2), dtype=np.int64)]
+    for op, windows in problem.windows.items():
+        group[op] = number.setdefault(id(windows), len(number))
+        if group[op] == len(rows) - 1:
+            rows.append(windows)
+    pointer = np.cumsum([0, *map(len, rows[1:])], dtype=np.int64)
+    return AllowedStarts(group, pointer, *np.ascontiguousarray(np.concatenate(rows).T))
 
 
 def usage_of(problem: Problem) -> Usage:

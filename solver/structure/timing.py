@@ -24,26 +24,12 @@ from ppsolve.solver.structure.tables import graph_of, joined, resource_use_of
 
 
 class Network:
-    """A problem and extra precedences as plain Python lists, several times faster to walk."""
+    """Precedences of a problem, and extra ones, as plain Python lists."""
 
     def __init__(self, problem: Problem, *extra: Edges) -> None:
         graph = graph_of(problem, *extra)
-        self.problem = problem
-        self.duration: list[int] = graph.duration.tolist()
         self.pointer: list[int] = graph.pointer.tolist()
         self.successor: list[int] = graph.successor.tolist()
-        self.lag: list[int] = graph.lag.tolist()
-        self.num_predecessors: list[int] = graph.num_predecessors.tolist()
-        self.earliest: list[int] = graph.earliest.tolist()
-
-    def occupied(self) -> list[list[int]]:
-        """Return the resources that each op occupies: none for ops of length zero."""
-        flat = self.problem.resource_idx.tolist()
-        pointer = self.problem.resource_ptr.tolist()
-        return [
-            flat[pointer[op] : pointer[op + 1]] if length else []
-            for op, length in enumerate(self.duration)
-        ]
 
 
 def time_orders(

@@ -45,7 +45,7 @@ def test_every_heuristic_declares_its_source() -> None:
     assert all(named.values())
     ours = {name for name, source in named.items() if source == OURS}
     assert ours == {
-        "descending", "ascending", "permutations", "original", "latest-launch",
+        "descending", "ascending", "permutations", "original",
         "list-tail", "list-work", "list-backward-first", "list-serial", "list-sweep",
         "order-search", *(name for name in named if name.startswith("two-stream-")),
     }  # fmt: skip

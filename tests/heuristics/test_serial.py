@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.solver.heuristics.list_scheduling import TimeLine
-from ppsolve.solver.kernels.serial_sgs import Usage, add_change, room_from
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kernels.serial_sgs import (
+    AllowedStarts,
+    Gaps,
+    Usage,
+    add_change,
+    allowed_from,
+    block,
+    gap_from,
+    room_from,
+)
 
 MOMENTS = st.integers(0, 12)
 
@@ -21,14 +30,25 @@ def unused(changes: int) -> Usage:
 def test_first_gap_is_the_first_free_stretch(
     taken: list[tuple[int, int]], time: int, length: int
 ) -> None:
-    gaps, busy = TimeLine(len(taken)), set()
+    slots, busy = len(taken) + 1, set()
+    gaps = Gaps([0] * slots, [NEVER] + [0] * len(taken), [0], [0])
     for begin, size in taken:
-        gaps.take(begin, size)
+        block(gaps, 0, begin, begin + size)
         busy |= set(range(begin, begin + size))
     expected = time
     while busy & set(range(expected, expected + length)):
         expected += 1
-    assert gaps.first(time, length) == expected
+    assert max(time, gaps.begin[gap_from(gaps, 0, time, length)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("op", "time", "start"),
+    [(0, 0, 2), (0, 3, 3), (0, 5, 5), (0, 6, 9), (0, 10, 10), (1, 6, 6), (2, 0, 0), (2, 5, 7)],
+)
+def test_an_op_starts_in_its_windows(op: int, time: int, start: int) -> None:
+    # Op 0 in 2..5 or at 9, op 1 at any time, op 2 at 0 or 7; after the last window nothing holds.
+    allowed = AllowedStarts([0, -1, 1], [0, 2, 4], [2, 9, 0, 7], [5, 9, 0, 7])
+    assert allowed_from(allowed, op, time) == start
 
 
 @given(st.lists(st.tuples(MOMENTS, st.integers(-3, 3)), max_size=7), MOMENTS, st.integers(0, 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,8 +137,14 @@ def serial(problem: Problem) -> Schedule:
     return generate_serial(problem, longest_tail(problem), index_order(problem))
 
 
+def in_windows(problem: Problem) -> Problem:
+    shared = np.array([[0, 40], [300, 10**9]], dtype=np.int64)
+    return replace(problem, windows=dict.fromkeys(range(0, problem.num_ops, 3), shared))
+
+
 WAYS: tuple[Callable[[Problem], Schedule], ...] = (
     serial,
+    lambda problem: serial(in_windows(problem)),
     lambda problem: time_orders(problem, []),
     lambda problem: time_orders(problem, serial(problem).resource_orders()),
     lambda problem: compact_spans(serial(problem)),

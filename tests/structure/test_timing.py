@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import Dag
-from ppsolve.solver.structure.timing import Network, short_cycle, time_orders
+from ppsolve.solver.structure.timing import short_cycle, time_orders
 
 
 def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:
@@ -42,11 +42,6 @@ def test_order_precedence_lag_and_release() -> None:
         (("b", "d", 4),),
     )
     assert starts(problem, ("b", "a"), ("d", "c")) == [2, 0, 9, 6]
-
-
-def test_only_ops_of_some_length_occupy_their_resources() -> None:
-    network = Network(graph([op("a", 3, "r"), op("b", 2, "r", "s"), op("c", 0, "s"), op("d", 1)]))
-    assert network.occupied() == [[0], [0, 1], [], []]
 
 
 def test_extra_precedences_hold() -> None:

@@ -75,6 +75,3 @@ PRECONDITION_KIND = "PC"
 
 STEP_KIND = "STEP"
 """Zero-length ops between two iterations of a stage."""
-
-KFAC_KINDS = frozenset(KIND_OF.values())
-"""Kinds of curvature, sync and inversion ops."""

@@ -157,6 +157,7 @@ class _RefreshLowering:
             self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
         self.names, self.windows = self.builder.explicit_names, self.builder.windows
         self.weights: dict[int, int] = {}
+        self.edges: list[tuple[int, int]] = []
         self.op_of: dict[Key, int] = {}
         self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
         self.holes_of = cache(lambda device: pattern.holes(device, iterations[device]))
@@ -166,11 +167,11 @@ class _RefreshLowering:
     def run(self) -> LoweredRefresh:
         for device in self.devices:
             self._add_pipeline(device)
-        for device in self.devices:
-            for index, work in enumerate(device.work):
-                self._add_work(device, index, work)
+        self._add_work()
         for device in self.devices:
             self._add_dependencies(device)
+        before, after = np.array(self.edges, dtype=np.int64).reshape(-1, 2).T
+        self.builder.add_precedences(before, after)
         weight = np.zeros(len(self.names), dtype=np.int64)
         weight[list(self.weights)] = list(self.weights.values())
         self.builder.span_resources = list(self.compute.values())
@@ -223,31 +224,46 @@ class _RefreshLowering:
                 busy_until = end
         return occupied
 
-    def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
-        members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
-        if members[0] != (device.device, index):
-            # The first device that meets has added the op for all of them.
-            self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
-            return
-        length = rendezvous_length(self.pattern, members)
-        kind = KIND_OF[work.label.kind, work.label.factor]
+    def _add_work(self) -> None:
+        # In one block, as there are thousands of them; resources of few members are filled up.
+        rows: list[tuple[int, int, int, int]] = []
+        streams: list[list[int]] = []
+        for device in self.devices:
+            for index, work in enumerate(device.work):
+                members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
+                if members[0] != (device.device, index):
+                    # The first device that meets has added the op for all of them.
+                    self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
+                    continue
+                length = rendezvous_length(self.pattern, members)
+                kind = self.builder.kind_number(KIND_OF[work.label.kind, work.label.factor])
+                numbers = range(work.parts) if work.label.kind == "cov" else [FREE]
+                rows += [(kind, length, device.device, number) for number in numbers]
+                devices = tuple(d for d, _ in members)
+                own = self._name_work(devices, index, work, length)
+                streams += [own] * work.parts
+        if rows:
+            kinds, durations, owners, microbatches = np.array(rows, dtype=np.int64).T
+            width = max(map(len, streams))
+            table = [own + [FREE] * (width - len(own)) for own in streams]
+            labels = OpLabels(owners, owners, microbatches)
+            self.builder.add_ops(kinds, durations, np.array(table, dtype=np.int64), labels)
+
+    def _name_work(
+        self, devices: tuple[int, ...], index: int, work: Work, length: int
+    ) -> list[int]:
+        """Name the next ops, one for each part; return the resources that each of them takes."""
         in_hole = work.label.kind != "sync" or self.pattern.syncs_in_holes
-        streams = self.compute if in_hole else self.comm
-        cut = work.label.kind == "cov"
-        devices = tuple(d for d, _ in members)
-        who = "+".join(map(str, devices))
-        ops = self.builder.add_ops(
-            kind,
-            np.full(work.parts, length, dtype=np.int64),
-            np.array([streams[d] for d in devices], dtype=np.int64),
-            OpLabels(device.device, device.device, np.arange(work.parts) if cut else FREE),
-        )
-        for part, op in enumerate(ops.tolist()):
-            self.names[op] = f"{who}/{work.name}" + (f"#{part}" if cut else "")
+        who, first = "+".join(map(str, devices)), len(self.names)
+        for part in range(work.parts):
+            op, number = first + part, f"#{part}" if work.label.kind == "cov" else ""
+            self.names[op] = f"{who}/{work.name}{number}"
             self.weights[op] = self.weight_of(work.label)
-            self.op_of[device.device, index, part] = op
+            self.op_of[devices[0], index, part] = op
             if in_hole:
                 self.windows[op] = self.windows_of(devices, length)
+        streams = self.compute if in_hole else self.comm
+        return [streams[device] for device in devices]
 
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
         room = self.pattern.room_for(length)
@@ -280,20 +296,16 @@ class _RefreshLowering:
 
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
         data = sorted(self.data_ops[device, label.data_kind, label.pipe])
-        edges: list[tuple[int, int]] = []
         for part, op in enumerate(ops):
             if part < len(data):
-                edges.append((data[part][1], op))
+                self.edges.append((data[part][1], op))
             else:
                 self.windows[op] = np.zeros((0, 2), dtype=np.int64)
             if part:
-                edges.append((ops[part - 1], op))
-        before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T
-        self.builder.add_precedences(before, after)
+                self.edges.append((ops[part - 1], op))
 
     def _precede(self, before: list[int], after: int) -> None:
-        if before:
-            self.builder.add_precedences(np.array(before), after)
+        self.edges += [(op, after) for op in before]
 
     def _pools(self) -> list[Pool]:
         return [self._pool(device) for device in self.devices] if self.pattern.saved else []

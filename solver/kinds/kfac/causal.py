@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+
+import numpy as np
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.pattern import (
@@ -16,6 +18,8 @@ from ppsolve.models.kinds.kfac.pattern import (
     rendezvous_length,
     rendezvous_of,
 )
+from ppsolve.models.kinds.kfac.unrolling import Key, lower_refresh
+from ppsolve.solver.heuristics.list_scheduling import generate_serial, ranked
 from ppsolve.solver.kinds.kfac.placement import (
     DevicePlan,
     Order,
@@ -43,114 +47,32 @@ Room = Callable[[int], int]
 
 
 @dataclass(frozen=True)
-class _JointWork:
-    members: tuple[Member, ...]
-    parts: int
-    length: int
-    on_stream: bool
-
-
-class _DeviceTimeline:
-    def __init__(self, holes: Sequence[Hole], room: Room) -> None:
-        self.free = [(start, end, (start, end)) for start, end in holes]
-        self.ends = [end for _, end in holes]
-        self.room = room
-
-    def earliest(self, ready: int, length: int) -> int | None:
-        """Return the first start at or after `ready` at which `length` is free, or None."""
-        for place in range(bisect_left(self.ends, ready + length), len(self.free)):
-            start, end, hole = self.free[place]
-            start = max(start, ready)
-            if start <= min(end - length, hole[1] - self.room(length)):
-                return start
-        return None
-
-    def take(self, start: int, length: int) -> None:
-        """Occupy [start, start + length), which must be free."""
-        place = bisect_left(self.ends, start + length)
-        while self.free[place][0] > start or start + length > self.free[place][1]:
-            place += 1
-        begin, end, hole = self.free[place]
-        rest = [
-            (low, high, hole) for low, high in ((begin, start), (start + length, end)) if low < high
-        ]
-        self.free[place : place + 1] = rest
-        self.ends[place : place + 1] = [high for _, high, _ in rest]
-
-
-@dataclass
 class _SerialGenerator:
     pattern: RefreshPattern
     devices: Sequence[int]
     rendezvous: Rendezvous
-    room: Room
 
-    def __post_init__(self) -> None:
-        patterns = {device: self.pattern.devices[device] for device in self.devices}
-        self.before = {d: predecessors(own) for d, own in patterns.items()}
-        self.data = {d: data_ends(own) for d, own in patterns.items()}
-        found = {self.rendezvous[d, i] for d, own in patterns.items() for i in range(len(own.work))}
-        self.items = [self._item(members) for members in sorted(found, key=self._rank)]
-
-    def _rank(self, members: tuple[Member, ...]) -> tuple[int, int, Member]:
-        works = [self.pattern.devices[device].work[index] for device, index in members]
-        return work_class(works[0]), min(recorded_start(work) for work in works), members[0]
-
-    def _item(self, members: tuple[Member, ...]) -> _JointWork:
-        device, index = members[0]
-        work = self.pattern.devices[device].work[index]
-        on_stream = work.label.kind == "sync" and not self.pattern.syncs_in_holes
-        return _JointWork(members, work.parts, rendezvous_length(self.pattern, members), on_stream)
+    def _rank(self, key: Key) -> tuple[int, int, Key]:
+        works = [self.pattern.devices[d].work[index] for d, index in self.rendezvous[key[:2]]]
+        return work_class(works[0]), min(map(recorded_start, works)), key
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
         """Return the starts within so many iterations, and the first work that fits nowhere."""
-        whole = [(0, iterations * self.pattern.period)]
-        self.lanes = {
-            (device, on_stream): _DeviceTimeline(whole, lambda length: length)
-            if on_stream
-            else _DeviceTimeline(self.pattern.holes(device, iterations), self.room)
-            for device in self.devices
-            for on_stream in (False, True)
-        }
-        self.ended: dict[Member, int] = {}
-        starts: Starts = {}
-        for item in self.items:
-            if not self._place(item, starts):
-                return starts, item.members[0]
-        return starts, None
-
-    def _place(self, item: _JointWork, starts: Starts) -> bool:
-        ready = max(
-            (
-                self.ended[device, other]
-                for device, index in item.members
-                for other in self.before[device][index]
-            ),
-            default=0,
-        )
-        for part in range(item.parts):
-            device, index = item.members[0]
-            data = self.data[device][index]
-            start = self._earliest(item, max(ready, data[part]) if data else ready)
-            if start is None:
-                return False
-            for device, index in item.members:
-                self.lanes[device, item.on_stream].take(start, item.length)
-                starts[device, index, part] = start
-            ready = start + item.length
-        self.ended.update(dict.fromkeys(item.members, ready))
-        return True
-
-    def _earliest(self, item: _JointWork, ready: int) -> int | None:
-        lanes = [self.lanes[device, item.on_stream] for device, _ in item.members]
-        while True:
-            found = [lane.earliest(ready, item.length) for lane in lanes]
-            times = [time for time in found if time is not None]
-            if len(times) < len(found):
-                return None
-            if max(times) == min(times):
-                return times[0]
-            ready = max(times)
+        counts = [iterations] * len(self.pattern.devices)
+        lowered = lower_refresh(self.pattern, counts, devices=self.devices)
+        problem = replace(lowered.problem, pools=())
+        order = sorted(lowered.op_of, key=self._rank)
+        place = np.full(problem.num_ops, -1, dtype=np.int64)
+        for number, key in reversed(list(enumerate(order))):
+            place[lowered.op_of[key]] = number
+        start = generate_serial(problem, ranked(place)).start.tolist()
+        last = iterations * self.pattern.period - problem.duration
+        for key in order:
+            op = lowered.op_of[key]
+            windows = problem.windows.get(op, np.array([[0, last[op]]]))
+            if not np.any((windows[:, 0] <= start[op]) & (start[op] <= windows[:, 1])):
+                return {}, key[:2]
+        return {key: start[op] for key, op in lowered.op_of.items()}, None
 
 
 Generator = Callable[[int], tuple[Starts, Member | None]]
@@ -193,7 +115,7 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
         generator: Generator = (
             _Chronological(pattern, devices[0], room, order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else _SerialGenerator(pattern, devices, rendezvous, room)
+            else _SerialGenerator(pattern, devices, rendezvous)
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
         for device in devices:

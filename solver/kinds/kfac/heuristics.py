@@ -224,11 +224,7 @@ def _broken_precedence(problem: Problem, edge: int) -> str:
 
 
 def refresh_entry(
-    outcome: HeuristicOutcome,
-    pattern: RefreshPattern,
-    best: int | None = None,
-    *,
-    with_schedule: bool = False,
+    outcome: HeuristicOutcome, pattern: RefreshPattern, *, with_schedule: bool = False
 ) -> RefreshEntry:
     """Return the entry of a heuristic in a report.
 
@@ -236,8 +232,6 @@ def refresh_entry(
     ----------
     outcome : HeuristicOutcome
     pattern : RefreshPattern
-    best : int, optional
-        Best known number of iterations, for the gap.
     with_schedule : bool
         Include the schedule's ops.
 
@@ -249,17 +243,14 @@ def refresh_entry(
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
     refresh = Refresh(pattern, outcome.plans)
     figures = refresh.figures()
-    value = figures["iterations"]
-    feasible = outcome.status is HeuristicStatus.FEASIBLE
     schedule, time = outcome.schedule, pattern.scale.time
     return RefreshEntry(
         name=outcome.name,
         status=outcome.status,
         reason=outcome.reason,
-        value=value,
+        value=figures["iterations"],
         makespan=time(schedule.makespan) if schedule else None,
         device_span=time(schedule.device_span) if schedule else None,
-        gap=(value - best) / best if best and feasible else None,
         bubble_ratio=1 - refresh.usage,
         breaks=outcome.breaks or None,
         breaks_of=outcome.breaks_of or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,10 +28,9 @@ from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIN
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.heuristics.list_scheduling import TimeLine, longest_tail, ranked
+from ppsolve.solver.heuristics.list_scheduling import generate_serial, longest_tail, ranked
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
-from ppsolve.solver.structure.timing import Network
 
 PATTERNS: dict[str, Heuristic] = {
     heuristic.name: heuristic for heuristic in (*PIPELINE.heuristics, *GENERIC)
@@ -276,7 +274,10 @@ def fill_bubbles(pinned: Problem) -> Schedule:
     moment that fits. Neither memory nor pinned successors are looked at: where the checker accepts
     no schedule, that of the first rule is returned.
     """
-    schedules = [_BubbleFilling(pinned, rule(pinned)).run() for rule in _RULES]
+    plain, is_free = replace(pinned, pools=()), pinned.pinned == FREE
+    ranks = (ranked(is_free, rule(pinned)) for rule in _RULES)
+    starts = (generate_serial(plain, rank).start for rank in ranks)
+    schedules = [Schedule(pinned, np.where(is_free, start, pinned.pinned)) for start in starts]
     valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
     return min(valid or schedules[:1], key=lambda schedule: schedule.value)
 
@@ -298,60 +299,3 @@ _RULES = (
     _by_kind("CA", "SA", "IA", "CB", "SB", "IB"),
     _by_kind("CB", "SB", "IB", "CA", "SA", "IA"),
 )
-
-
-class _BubbleFilling:
-    def __init__(self, pinned: Problem, rank: IntArray) -> None:
-        self.problem = pinned
-        self.rank: list[int] = rank.tolist()
-        self.network = Network(pinned)
-        self.resources = self.network.occupied()
-        self.ready = list(self.network.earliest)
-        self.missing = list(self.network.num_predecessors)
-        self.start: list[int] = pinned.pinned.tolist()
-        self.gaps = [TimeLine(len(ops)) for ops in pinned.ops_by_resource]
-        self.heap: list[tuple[int, int]] = []
-
-    def run(self) -> Schedule:
-        fixed = np.flatnonzero(self.problem.pinned != FREE)
-        for op in fixed[np.argsort(self.problem.pinned[fixed], kind="stable")].tolist():
-            self._take(op)
-        self.heap = [(self.rank[op], op) for op, count in enumerate(self.missing) if not count]
-        self.heap = [(rank, op) for rank, op in self.heap if self.start[op] == FREE]
-        for op in fixed.tolist():
-            self._release_successors(op)
-        heapq.heapify(self.heap)
-        while self.heap:
-            op = heapq.heappop(self.heap)[1]
-            self.start[op] = self._earliest(op)
-            self._take(op)
-            self._release_successors(op)
-        return Schedule(self.problem, np.array(self.start, dtype=np.int64))
-
-    def _take(self, op: int) -> None:
-        for resource in self.resources[op]:
-            self.gaps[resource].take(self.start[op], self.network.duration[op])
-
-    def _release_successors(self, op: int) -> None:
-        network = self.network
-        end = self.start[op] + network.duration[op]
-        for position in range(network.pointer[op], network.pointer[op + 1]):
-            waiter = network.successor[position]
-            self.ready[waiter] = max(self.ready[waiter], end + network.lag[position])
-            self.missing[waiter] -= 1
-            if not self.missing[waiter] and self.start[waiter] == FREE:
-                heapq.heappush(self.heap, (self.rank[waiter], waiter))
-
-    def _earliest(self, op: int) -> int:
-        time, length, moved = self.ready[op], self.network.duration[op], True
-        allowed = self.problem.windows.get(op)
-        while moved:
-            moment = time
-            if allowed is not None:
-                place = int(np.searchsorted(allowed[:, 1], time))
-                if place < len(allowed):
-                    moment = max(time, int(allowed[place, 0]))
-            for resource in self.resources[op]:
-                moment = self.gaps[resource].first(moment, length)
-            moved, time = moment > time, moment
-        return time

@@ -29,7 +29,6 @@ class OverlapProgram:
     def of(
         cls,
         instance: OverlapInstance,
-        durations: Sequence[int] | None = None,
         *,
         by_name: bool = False,
         chained: bool = True,
@@ -38,9 +37,7 @@ class OverlapProgram:
 
         Parameters
         ----------
-        instance, durations
-            The instance and the length of each node; by default exact, in a unit that makes them
-            whole.
+        instance : OverlapInstance
         by_name : bool
             Break ties by the string order of names, else by program order.
         chained : bool
@@ -58,11 +55,9 @@ class OverlapProgram:
         names = [node.name for node in instance.nodes]
         places = range(len(names))
         by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
-        if durations is None:
-            durations = as_integers([node.duration for node in instance.nodes])[0]
         return cls(
             kind=[node.kind for node in instance.nodes],
-            duration=durations,
+            duration=as_integers([node.duration for node in instance.nodes])[0],
             deps=deps,
             users=users_of(deps),
             comms=instance.of_kind(NodeKind.COMM),
@@ -99,13 +94,6 @@ class OverlapProgram:
             for dep in self.deps[node]:
                 found[dep] = min(found[dep], found[node])
         return found
-
-    def longest_path(self, length: Sequence[int]) -> list[int]:
-        """Return the longest path from each node on, its own length included."""
-        tail = list(length)
-        for node in range(self.size - 1, -1, -1):
-            tail[node] += max((tail[user] for user in self.users[node]), default=0)
-        return tail
 
 
 def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:

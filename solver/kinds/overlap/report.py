@@ -182,7 +182,8 @@ def _positions(instance: OverlapInstance, names: Any) -> list[int]:
 
 
 def _moved(instance: OverlapInstance, again: Schedule, schedule: Schedule) -> Iterator[Violation]:
-    ops = np.sort([*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)])
+    running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
+    ops = np.array(sorted(running), dtype=np.int64)
     moved = ops[again.start[ops] != schedule.start[ops]]
     if len(moved):
         first = moved[np.argmin(again.start[moved])]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from decimal import localcontext
 from typing import Any
@@ -19,15 +19,11 @@ import numpy as np
 
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import EXACT
 from ppsolve.models.kinds.pipeline.instance import Collectives, PipelineInstance, Times
 from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KINDS, lower_pipeline
-from ppsolve.solver.board import Board
-from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.exact.question import SearchLimits
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.pipeline.actions import (
     Order,
     action_strings,
@@ -41,7 +37,6 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     COMPUTE_KINDS,
 )
 from ppsolve.solver.structure.dag import Dag
-from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.timing import time_orders
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
@@ -64,38 +59,14 @@ def without_collectives(instance: PipelineInstance) -> PipelineInstance:
     reduction = collectives.reduce_scatter
     return instance.model_copy(
         update={
-            "times": _in_one_piece(instance, collectives, extra_allreduces=0),
+            "times": _in_one_piece(instance, collectives),
             "allreduce": instance.allreduce if reduction is None else reduction,
             "collectives": None,
         }
     )
 
 
-def whole_ops(instance: PipelineInstance) -> PipelineInstance:
-    """Return the pipeline whose segments are run back to back, all other collectives kept.
-
-    All-reduces between the segments of an op are compute time; the last one is on the comm stream.
-    No schedule that runs ops one after the other is shorter than the optimum of this pipeline: an
-    op that is put off to end with its last piece takes nothing that it did not have before.
-    """
-    collectives = instance.collectives
-    if collectives is None:
-        return instance
-    whole = {
-        _TIME_FIELDS[kind]: inside.model_copy(update={"segments": 1})
-        for kind, inside in collectives.by_kind().items()
-    }
-    return instance.model_copy(
-        update={
-            "times": _in_one_piece(instance, collectives, extra_allreduces=-1),
-            "collectives": collectives.model_copy(update=whole),
-        }
-    )
-
-
-def _in_one_piece(
-    instance: PipelineInstance, collectives: Collectives, extra_allreduces: int
-) -> Times:
+def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times:
     times = instance.in_numbers().times
     longer: dict[str, Any] = {}
     with localcontext(EXACT):
@@ -107,7 +78,7 @@ def _in_one_piece(
                     for entry in (times.by_kind()[kind], inside.segments, inside.allreduce)
                 ]
                 length, segments, allreduce = found
-                more = (segments + extra_allreduces) * allreduce
+                more = segments * allreduce
                 is_row = isinstance(length, tuple)
                 rows.append(tuple(one + more for one in length) if is_row else length + more)
             longer[_TIME_FIELDS[kind]] = tuple(rows)
@@ -211,44 +182,3 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
         return proposal
 
     return replace(heuristic, propose=propose)
-
-
-RunAll = Callable[[PipelineInstance, Problem], Iterable[HeuristicOutcome]]
-"""Runs every heuristic of pipelines."""
-
-
-def best_pipeline(
-    instance: PipelineInstance, problem: Problem, limits: SearchLimits, run_all: RunAll
-) -> HeuristicOutcome | None:
-    """Plan the ops of `whole_ops` exactly for a fifth of the time, and add the collectives.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-    problem : Problem
-    limits : SearchLimits
-    run_all : callable
-        Runs the heuristics that the exact search of the plan begins with.
-
-    Returns
-    -------
-    HeuristicOutcome or None
-        ``best-pipeline`` with a valid schedule of `problem`; None if the plan led to none.
-    """
-    from ppsolve.solver.exact.exact import solve_exactly
-
-    plan = whole_ops(instance)
-    planned = lower_pipeline(plan)
-    valid = [
-        outcome.schedule
-        for outcome in run_all(plan, planned)
-        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
-    ]
-    incumbent = min(valid, key=lambda found: found.value, default=None)
-    part = limits.scaled(0.2)
-    answer = solve_exactly(ImpliedOrder(planned), Board.beginning(incumbent), part)
-    best = answer.schedule or incumbent
-    schedule = None if best is None else add_collectives(problem, best)
-    if schedule is None or check_schedule(problem, schedule):
-        return None
-    return HeuristicOutcome("best-pipeline", HeuristicStatus.FEASIBLE, schedule)

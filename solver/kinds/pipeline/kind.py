@@ -24,7 +24,7 @@ from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.registry import costly_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
@@ -46,7 +46,6 @@ from ppsolve.solver.kinds.pipeline.small_flow import (
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
 from ppsolve.solver.run.steps import (
-    EXACT_SLACK,
     QUICK,
     STEPS,
     WINDOWS,
@@ -77,7 +76,7 @@ def has_open_modes(instance: PipelineInstance) -> bool:
 
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
-    """Pipelines: published schedules have action strings, collectives a search of their own."""
+    """Pipelines: published schedules have action strings, collectives are added."""
 
     orders_are: ClassVar[str | None] = "order of each device"
 
@@ -175,35 +174,11 @@ class PipelineKind(Kind[PipelineInstance]):
         found = [Order.of(row) for row in compute_rows(orders)]
         return Proposal(schedule_actions(problem, found), action_strings(found))
 
-    def run_all(self, instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
-        """Run every heuristic on a pipeline.
-
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        problem : Problem
-            Its problem.
-
-        Yields
-        ------
-        HeuristicOutcome
-            The outcome of each heuristic, in the order of reports.
-        """
-        for heuristic in self.heuristics_of(instance):
-            yield self.run_heuristic(heuristic, instance, problem)
-
 
 def has_tiny_flow(turn: Turn) -> bool:
     """Apply to flows of so few ops that their states are searched before orders."""
     flow, most = turn.task.flow, StateSearchParams().most_ops
     return has_time_to_search(turn) and flow is not None and turn.task.size <= most
-
-
-def has_collectives(turn: Turn) -> bool:
-    """Apply to pipelines with collectives, unless certain heuristics were asked for."""
-    are_all = turn.options.heuristics is None
-    return has_time_to_search(turn) and turn.task.instance.collectives is not None and are_all
 
 
 def has_flow_and_clock(turn: Turn) -> bool:
@@ -226,25 +201,13 @@ def raise_flow_bounds(turn: Turn) -> None:
         board.raise_bound(found.value, found.name, found.resource)
 
 
-def order_whole_ops(turn: Turn) -> None:
-    """Order whole ops exactly, and add their collectives greedily."""
-    from ppsolve.solver.kinds.pipeline.collectives import best_pipeline
-
-    task = turn.task
-    outcome = best_pipeline(task.instance, task.problem, turn.limits(), PIPELINE.run_all)
-    if outcome is not None:
-        task.note(outcome)
-
-
 TINY_FLOW = Step(STATES, has_tiny_flow, whole, search_states)
-WHOLE_OPS = Step("whole ops", has_collectives, whole, order_whole_ops, EXACT_SLACK)
 FLOW_BOUNDS = Step("flow bounds", has_flow_and_clock, whole, raise_flow_bounds)
 QUICK_ALIKE = replace(QUICK, applies=is_small_and_alike)
 
 PIPELINE_STEPS = inserted(
     replaced(STEPS, QUICK.name, TINY_FLOW, QUICK_ALIKE),
     WINDOWS.name,
-    WHOLE_OPS,
     FLOW_BOUNDS,
 )
 """The steps of a pipeline: those of any problem, and of flows of unequal micro-batches."""

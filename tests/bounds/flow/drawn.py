@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, Problem
-from ppsolve.solver.api.kinds import lower, parse_instance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import kind_of, lower, parse_instance
 from ppsolve.solver.bounds.flow.flow import Flow
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 
 
 @dataclass
@@ -129,3 +132,10 @@ def problem_of(flow: Flow) -> Problem:
         ],
     }
     return lower(parse_instance(data))
+
+
+def every_outcome(instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
+    """Run every heuristic on a pipeline."""
+    kind = kind_of(instance)
+    for heuristic in kind.heuristics_of(instance):
+        yield kind.run_heuristic(heuristic, instance, problem)

@@ -10,13 +10,14 @@ import pytest
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import kind_of, lower
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.bounds.flow.patterns import Pattern
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.timing import time_orders
+from tests.bounds.flow.drawn import every_outcome
 
 UNEQUAL = {
     "num_devices": 2,
@@ -30,7 +31,7 @@ UNEQUAL = {
 
 
 def _patterns(instance, problem, flow):
-    for outcome in kind_of(instance).run_all(instance, problem):
+    for outcome in every_outcome(instance, problem):
         if outcome.schedule is not None:
             yield Pattern.of(flow, outcome.schedule)[0]
 

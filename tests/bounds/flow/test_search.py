@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import kind_of, lower
+from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.flow import search as module
 from ppsolve.solver.bounds.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.bounds.flow.flow import flow_of
@@ -18,6 +18,7 @@ from ppsolve.solver.bounds.flow.search import FlowSearchParams, PermutationSearc
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.timing import time_orders
+from tests.bounds.flow.drawn import every_outcome
 
 FUSED = {"forward": [[1, 2, 3, 9], 4], "backward": [[5, 1, 4, 1], [6, 7, 8, 2]]}
 
@@ -29,7 +30,7 @@ def _case(**changes):
     problem = lower(instance)
     flow = flow_of(problem)
     evaluator = Evaluator(flow)
-    outcomes = kind_of(instance).run_all(instance, problem)
+    outcomes = every_outcome(instance, problem)
     patterns = [Pattern.of(flow, o.schedule) for o in outcomes if o.schedule is not None]
     return problem, flow, evaluator, [evaluator.timed(*pattern) for pattern in patterns]
 
@@ -135,7 +136,7 @@ def test_without_any_pattern_that_keeps_its_pools_there_is_no_line():
     problem = lower(instance)
     flow = flow_of(problem)
     evaluator = Evaluator(flow)
-    outcomes = kind_of(instance).run_all(instance, problem)
+    outcomes = every_outcome(instance, problem)
     gpipe = next(outcome.schedule for outcome in outcomes if outcome.name == "gpipe")
     start = evaluator.timed(*Pattern.of(flow, gpipe))
     assert not start.is_feasible
