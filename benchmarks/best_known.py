@@ -156,11 +156,12 @@ def schedule_problems(instance: Instance, stored: StoredSchedule, entry: Entry) 
         The schedule is of another instance.
     """
     assert entry.upper is not None
-    absent = ppsolve.check(instance, {"ops": []})
+    absent = ppsolve.check(instance, {"ops": [], "modes": stored.modes})
     rows = stored.rows(name for violation in absent for name in violation.ops)
     document = {
         "value": entry.upper.value,
         "iterations_of": stored.iterations,
+        "modes": stored.modes,
         "schedule": {"ops": rows},
     }
     broken = ppsolve.check(instance, document)

@@ -179,6 +179,8 @@ class StoredSchedule(StrictModel):
         Length of a tick in the instance's time unit: ``1`` or ``1/3``.
     iterations : tuple of int, optional
         Iterations of each device, for K-FAC work around a pinned pipeline only.
+    modes : tuple of str or of tuple of str, optional
+        Mode of each stage, or of each of its micro-batches, where memory modes are open.
     starts : dict of str to tuple of int
         By op name without micro-batch: the first start, then the differences, in ticks.
     """
@@ -186,6 +188,7 @@ class StoredSchedule(StrictModel):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     tick: Annotated[str, Field(pattern=r"^[1-9]\d{0,17}(/[1-9]\d{0,17})?$")]
     iterations: tuple[Annotated[StrictInt, Field(ge=1, le=100_000)], ...] | None = None
+    modes: tuple[str | tuple[str, ...], ...] | None = None
     starts: dict[str, Annotated[tuple[StrictInt, ...], Field(min_length=1)]]
 
     @classmethod
@@ -202,6 +205,7 @@ class StoredSchedule(StrictModel):
         return cls(
             tick=str(Fraction(1, ticks)),
             iterations=getattr(result, "iterations_of", None),
+            modes=getattr(result, "modes", None),
             starts={
                 column: (values[0], *(b - a for a, b in pairwise(values)))
                 for column, values in columns.items()
@@ -227,9 +231,9 @@ class StoredSchedule(StrictModel):
         InputError
             The file cannot be written.
         """
-        document = self.model_dump(exclude={"iterations"}, by_alias=True)
-        if self.iterations is not None:
-            document["iterations"] = self.iterations
+        document = self.model_dump(exclude={"iterations", "modes"}, by_alias=True)
+        given = {"iterations": self.iterations, "modes": self.modes}
+        document |= {name: value for name, value in given.items() if value is not None}
         text = json.dumps(document, separators=(",", ":"))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, gzip.compress(text.encode(), mtime=0))

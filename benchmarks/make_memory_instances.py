@@ -131,7 +131,7 @@ def instance_of(case: Case) -> dict[str, Any]:
         if case.pairs:
             memory["offload"]["links"] = [[d, d + 1] for d in range(0, case.devices, 2)]
     return {
-        "name": f"memory-{case.name}",
+        "name": f"llama-{case.name}",
         "description": f"A Llama-like {case.model} model, {case.tokens} tokens in a micro-batch",
         "time_unit": "ms",
         "num_devices": case.devices,
@@ -150,7 +150,10 @@ def instance_of(case: Case) -> dict[str, Any]:
 
 def every_instance() -> dict[str, PipelineInstance]:
     """Return the set: file name below the directory -> instance."""
-    return {f"memory/{case.name}.json": PipelineInstance.parse(instance_of(case)) for case in CASES}
+    return {
+        f"memory/llama-{case.name}.json": PipelineInstance.parse(instance_of(case))
+        for case in CASES
+    }
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ class Violation:
     rule : str
         ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``window``
         (a start outside the holes that the op fits into), ``precedence``, ``overlap``, ``memory``,
-        ``assignment`` (a micro-batch in no replica or in two, or wrong counts), ``label`` (kind,
+        ``assignment`` (a micro-batch in no replica or in two, or wrong counts), ``modes`` (memory
+        modes that are unknown, or not decided so), ``label`` (kind,
         stage, device or micro-batch contradict the id), ``order`` (an invalid program order, or one
         that runs otherwise than its schedule), or ``objective`` (a false figure, or a bound, gap or
         status that contradicts the value).

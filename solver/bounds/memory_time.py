@@ -79,7 +79,7 @@ def _time_of_lanes(implied: ImpliedOrder, order: PoolOrder, heads: IntArray, end
 
 
 def _lane_holds(implied: ImpliedOrder, lane: Lane, room: float) -> _PositionHolds:
-    """Return what a lane holds until each of its releases, all rows alike."""
+    # All rows hold the same until the same releases.
     duration, parts = implied.problem.duration, []
     for column, amount in lane.releases:
         way = 0 if column == lane.acquire else implied.way(lane.acquire, column)

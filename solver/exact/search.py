@@ -255,7 +255,15 @@ class SearchedModel(Protocol):
         """Return a schedule of the board as the model numbers micro-batches."""
 
     def tighten(self, lower: int, best: Schedule) -> None:
-        """Narrow the model to a better schedule, which becomes its hint."""
+        """Narrow the model to a better schedule, which becomes its hint.
+
+        Parameters
+        ----------
+        lower : int
+            A proved lower bound, in ticks.
+        best : Schedule
+            The better schedule.
+        """
 
 
 CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID})

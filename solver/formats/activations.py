@@ -101,7 +101,6 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
 
 
 def _window(program: RuntimeProgram) -> int | None:
-    """Return how many micro-batches of each window are kept, where windows decide."""
     modes = None if program.instance is None else modes_of(program.instance)
     if modes is None or modes.decide != "window":
         return None

@@ -276,7 +276,18 @@ class Kind(Generic[AnyInstance]):
         )
 
     def claims_of(self, instance: AnyInstance, schedule: Schedule) -> dict[str, Any] | None:
-        """Return what a document of a schedule says beside starts, None for nothing."""
+        """Return the fields of a document of a schedule beside the starts of its ops.
+
+        Parameters
+        ----------
+        instance, schedule
+            The instance, and a schedule of it.
+
+        Returns
+        -------
+        dict or None
+            Fields of the document; None where starts are all.
+        """
         return None
 
     def _problem_of_claims(

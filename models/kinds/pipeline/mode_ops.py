@@ -65,13 +65,24 @@ class ModeOps:
         return ticks
 
     def rest(self, stage: int, number: int) -> Any:
-        """Return what leaves the memory of a stage in a mode, an array of one or m fractions."""
+        """Return the amount that leaves the memory of a stage in a mode.
+
+        Parameters
+        ----------
+        stage, number : int
+            The stage, and the number of the mode.
+
+        Returns
+        -------
+        object[1] or object[m]
+            Fractions: one for all micro-batches, or one for each.
+        """
         memory = self.modes.instance.memory
         assert memory is not None
         return stored_of(memory, stage) - self.modes.held(stage, number)
 
     def _all_rest(self, stage: int) -> Any:
-        """Return what leaves the memory of a stage, m fractions; of open modes the most."""
+        # m fractions; of open modes the most.
         found = np.full(self.choice.shape[1], Fraction(0), dtype=object)
         numbers = range(len(self.modes.names))
         for number in numbers:

@@ -264,7 +264,18 @@ class MemoryModes:
         return tuple(row[0] if len(set(row)) == 1 else row for row in rows)
 
     def held(self, stage: int, number: int) -> Any:
-        """Return what a mode leaves in memory after a forward, an array of one or m fractions."""
+        """Return the amount that a mode leaves in memory after a forward.
+
+        Parameters
+        ----------
+        stage, number : int
+            The stage, and the number of the mode.
+
+        Returns
+        -------
+        object[1] or object[m]
+            Fractions: one for all micro-batches, or one for each.
+        """
         memory = self.instance.memory
         assert memory is not None
         stored = stored_of(memory, stage)
@@ -337,7 +348,20 @@ def _in_words(decide: str | tuple[str, ...]) -> str:
 
 
 def modes_violations(modes: MemoryModes, document: Any) -> list[Violation]:
-    """Return what is wrong with the modes that a document claims: at most one, rule ``modes``."""
+    """Check the modes that a document claims.
+
+    Parameters
+    ----------
+    modes : MemoryModes
+        What may be chosen.
+    document : object
+        A result or a schedule.
+
+    Returns
+    -------
+    list of Violation
+        At most one, of the rule ``modes``.
+    """
     _, wrong = choice_of(modes, document)
     return [] if wrong is None else [Violation("modes", wrong, ())]
 

@@ -30,7 +30,20 @@ def exact(row: tuple[Decimal, ...]) -> Any:
 
 
 def stored_of(memory: Memory, stage: int) -> Any:
-    """Return the activation of a stage, an array of one or m fractions."""
+    """Return the activation of a stage.
+
+    Parameters
+    ----------
+    memory : Memory
+        Memory of a pipeline, in numbers.
+    stage : int
+        The stage.
+
+    Returns
+    -------
+    object[1] or object[m]
+        Fractions: one for all micro-batches, or one for each.
+    """
     return exact(row_of(memory.activation, stage))
 
 

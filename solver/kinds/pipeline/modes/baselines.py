@@ -243,10 +243,7 @@ def _combinations(asked: OrderedModes, stages: IntArray) -> Iterator[tuple[float
 
 
 def _lifespans(asked: OrderedModes) -> tuple[IntArray, int]:
-    """Return how long each activation is held where all are kept, and the time of a copy slot.
-
-    The factor of PipeOffload's slots is the longest copy over the longest round of a stage.
-    """
+    # How long each activation is held where all are kept, and the time of a slot: the longest copy.
     kept = asked.timed(asked.everywhere(0)).schedule
     problem = kept.problem
     backward = problem.grid("I" if "I" in problem.kinds else "B")

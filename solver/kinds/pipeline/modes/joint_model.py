@@ -356,7 +356,15 @@ class JointModel:
         return schedule
 
     def tighten(self, lower: int, best: Schedule) -> None:
-        """Narrow the makespan to that of a better schedule, which becomes the hint."""
+        """Narrow the makespan to that of a better schedule.
+
+        Parameters
+        ----------
+        lower : int
+            A proved lower bound, in ticks.
+        best : Schedule
+            Becomes the hint.
+        """
         self.upper = best.value
         domain = self.cp.proto.variables[self.objective.index].domain
         domain.clear()

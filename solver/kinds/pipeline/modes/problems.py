@@ -72,7 +72,20 @@ class ModeProblems:
         return lower_pipeline(self.instance, scale=self.scale, choice=choice)
 
     def bound(self, implied: ImpliedOrder, clock: Clock | None = None) -> int:
-        """Return the best analytic bound in ticks, `INFEASIBLE` where memory holds too little."""
+        """Return the best analytic bound of a choice.
+
+        Parameters
+        ----------
+        implied : ImpliedOrder
+            The problem of the choice.
+        clock : Clock, optional
+            Once it is over, only cheap rules are begun.
+
+        Returns
+        -------
+        int
+            Ticks; `INFEASIBLE` where memory holds too little.
+        """
         try:
             _ = implied.full
             found = quick_bounds(Relaxations(implied, clock))

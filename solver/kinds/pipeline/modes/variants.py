@@ -172,7 +172,7 @@ class Variants:
         return node.open_groups <= self._params.asked_groups
 
     def _ask(self, node: _Node, clock: Clock) -> bool:
-        """Return whether a better schedule is still possible; raise the bound of the node."""
+        # True while a better schedule is possible; raises the bound of the node.
         from ppsolve.solver.exact.search import solve
 
         implied = ImpliedOrder(self._problems.problem(node.choice))
