@@ -101,6 +101,17 @@ def _with_factors(pipeline: dict[str, Any], stages: int, **fields: Any) -> dict[
     return {"kind": "kfac", "name": name, "pipeline": pipeline, "modules": modules, **fields}
 
 
+def _modes(decide: str, **offload: Any) -> dict[str, Any]:
+    """Return memory with room for two activations, which may leave it."""
+    modes = [{"name": "mlp", "time": 6, "held": 0.4}, {"name": "full", "time": 10, "held": 0.1}]
+    recompute = {"modes": modes, "decide": decide, "place": "anytime"}
+    parts = {
+        "recompute": recompute,
+        **({"offload": offload | {"decide": decide}} if offload else {}),
+    }
+    return {"memory": {"capacity": 2, "activation": 1, **parts}}
+
+
 LINEAR = _pipeline("linear", times=LONG_ENDS)
 LOOPED = _pipeline("looped", placement="interleaved", **_halved(stages_per_device=2))
 FOLDED = _pipeline("folded", placement="vshape", **_halved())
@@ -112,6 +123,8 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     FOLDED,
     BOTH_WAYS,
     _pipeline("long", num_microbatches=84, memory={"capacity": 5, "activation": 1}),
+    _pipeline("modes", **_modes("stage", amount=0.9, out=9, back=9)),
+    _pipeline("window", **_modes("window")),
     _pipeline("unequal", **_unequal(8)),
     _pipeline("unequal-4x4", **_unequal(4)),
     _pipeline("unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)),

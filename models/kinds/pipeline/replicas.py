@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ppsolve.models.core.result import Figure, Reported, Result
+from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
 from ppsolve.models.documents.base import StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 
@@ -172,6 +172,18 @@ class ModeAlternative(Reported):
     mode: str
     value: Figure | None = None
     peak: float | None = None
+
+
+class PipelineEntry(HeuristicEntry):
+    """One heuristic on a pipeline.
+
+    Parameters
+    ----------
+    modes : list of str or of lists of str, optional
+        As of `PipelineResult`.
+    """
+
+    modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
 
 
 class PipelineResult(Result):

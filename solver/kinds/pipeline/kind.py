@@ -18,13 +18,13 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import assignment_violations, lower_joint, read_assignment
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of, modes_violations
-from ppsolve.models.kinds.pipeline.replicas import PipelineResult
+from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
 from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.registry import costly_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
@@ -136,6 +136,21 @@ class PipelineKind(Kind[PipelineInstance]):
             return None
         return {"modes": modes.as_names(choice)}
 
+    def entry_of(
+        self,
+        instance: PipelineInstance,
+        problem: Problem,
+        outcome: HeuristicOutcome,
+        best: int | None = None,
+        *,
+        with_schedule: bool = False,
+    ) -> HeuristicEntry:
+        """Return the entry of one heuristic, with the modes of its schedule."""
+        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        schedule = outcome.schedule
+        claims = None if schedule is None else self.claims_of(instance, schedule)
+        return entry if claims is None else PipelineEntry(**dict(entry), **claims)
+
     def doubts(self, instance: PipelineInstance) -> Iterator[str]:
         """Yield a line for transfers and latencies that are far from the times of the ops."""
         yield from doubtful_units(instance)
@@ -234,4 +249,5 @@ PIPELINE = PipelineKind(
     # The flow of `permutations` has the collectives: none is added to its schedules.
     (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS)), *BASELINES),
     PipelineResult,
+    PipelineEntry,
 )
