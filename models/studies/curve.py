@@ -40,7 +40,8 @@ class CurvePoint(Reported):
 class Curve(ShownInNotebooks, Reported):
     """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
-    `gap` is (value - bound) / value.
+    `gap` is (value - bound) / value. `kept` are the points where every activation is kept, of a
+    pipeline whose activations need not be.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -52,6 +53,7 @@ class Curve(ShownInNotebooks, Reported):
     wall_seconds: float = 0.0
     interrupted: bool = False
     points: tuple[CurvePoint, ...]
+    kept: tuple[CurvePoint, ...] | None = None
 
     def written(self) -> dict[str, Any]:
         """Return plain JSON data; each point also has `at` under the name of the varied amount."""

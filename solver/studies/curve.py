@@ -313,8 +313,25 @@ def curve(
         raise InputError(f"expected seconds above 0, got {time_limit}", field="time_limit")
     varied = _over(over)
     numbers = [each if isinstance(each, Multiple) else Decimal(str(each)) for each in values]
+    plain = _all_kept(instance) if varied is Over.CAPACITY else None
+    seconds = time_limit if plain is None else time_limit / 2
     places = places_of(instance, varied, numbers)
-    return _CurveSearch(places, varied, instance, time_limit, options, on_point).run()
+    found = _CurveSearch(places, varied, instance, seconds, options, on_point).run()
+    if plain is None or found.interrupted:
+        return found
+    others = places_of(plain, varied, numbers)
+    kept = _CurveSearch(others, varied, plain, seconds, options).run()
+    wall = found.wall_seconds + kept.wall_seconds
+    return found.model_copy(update={"kept": kept.points, "wall_seconds": wall})
+
+
+def _all_kept(instance: Instance) -> PipelineInstance | None:
+    """Return the pipeline without memory modes, None where it has none."""
+    memory = getattr(instance, "memory", None)
+    if not isinstance(instance, PipelineInstance) or memory is None or not memory.has_modes:
+        return None
+    plain = memory.model_copy(update={"recompute": None, "offload": None})
+    return instance.model_copy(update={"memory": plain})
 
 
 def _over(name: Over | str) -> Over:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.studies.curve import Curve, CurvePoint, Over
-from ppsolve.solver.views.colours import BLUE, VERMILION, lightened
+from ppsolve.solver.views.colours import BLUE, GREY, VERMILION, lightened
 from ppsolve.solver.views.figures import ABSENT, figure, percent
 from ppsolve.solver.views.plot.sheet import SHEET, sheet_of, write_title
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
@@ -38,6 +38,7 @@ def curve_report(found: Curve) -> RenderableType:
         TableColumn("bound", [figure(point.bound) for point in found.points], expendable=1),
         TableColumn("gap", [percent(p.gap) if p.gap else _proof(p) for p in found.points]),
         TableColumn("over least", over),
+        TableColumn("all kept", [_value(point) for point in found.kept] if found.kept else None),
         TableColumn("per micro-batch", times if per_microbatch else None),
         TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
     )
@@ -109,6 +110,8 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
     made, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
     write_title(axes, title)
     _draw_curve(axes, points)
+    kept = [(_place_of(point), point.value) for point in found.kept or () if point.value]
+    _plot(axes, kept, label="every activation kept", color=GREY, marker="s", markersize=3.0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda at, _: figure(float(f"{at:.12g}")))
     axes.set_xlabel(_axis_of(found), labelpad=1)

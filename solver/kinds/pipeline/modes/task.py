@@ -132,6 +132,9 @@ def try_other_modes(turn: Turn) -> None:
     is_timed = turn.clock.is_limited and not turn.options.deterministic
     if is_timed and best is not None:
         task.alternatives = alternatives_of(task.problems, best, turn.clock, searches=True)
+        for each in task.alternatives:
+            if each.schedule is not None:
+                turn.board.propose(each.schedule, "other modes")
 
 
 MODE_STEPS: tuple[Step | Steps, ...] = (
