@@ -11,6 +11,7 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.kinds.pipeline.runtime import as_torch_runs
+from ppsolve.solver.formats.torch.checkpoint import checkpointed
 from ppsolve.solver.formats.torch.profile import Repeats, profile_stages
 from ppsolve.solver.formats.torch.runtime import (
     Compared,
@@ -30,6 +31,7 @@ __all__ = [
     "Repeats",
     "as_torch_runs",
     "build_schedule",
+    "checkpointed",
     "compare_in_turn",
     "compare_run",
     "feeding_order",

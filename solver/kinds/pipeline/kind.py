@@ -239,6 +239,14 @@ class PipelineTask(ScheduleTask):
         paths = Relaxations(self.implied).paths
         return None if paths is None else paths.flow
 
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has, given modes among them."""
+        found = super().figures()
+        claims = (
+            None if self.schedule is None else self.kind.claims_of(self.instance, self.schedule)
+        )
+        return found | (claims or {})
+
 
 _WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))
 

@@ -12,6 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.solver.formats.program import FORMATS, Format
+from ppsolve.solver.formats.torch.checkpoint import checkpointed
 from ppsolve.solver.formats.torch.runtime import build_schedule, feeding_order, record_steps
 
 AWAKE = {"is": False}
@@ -37,11 +38,13 @@ class _Compute(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, stretch: Stretch) -> torch.Tensor:
         ctx.seconds = stretch.inputs
+        ctx.save_for_backward(x)
         _sleep(stretch.forward)
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _ = ctx.saved_tensors  # what was not kept is recomputed here
         _sleep(ctx.seconds)
         return gradients[0], None
 
@@ -52,10 +55,12 @@ class _Weight(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, stretch: Stretch) -> torch.Tensor:
         ctx.seconds = stretch.weights
+        ctx.save_for_backward(weight)
         return weight.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _ = ctx.saved_tensors
         _sleep(ctx.seconds)
         return gradients[0], None
 
@@ -103,7 +108,13 @@ def _ready(
     kind, text = result
     read = kind.model_validate_json(text)
     stages = [
-        PipelineStage(Emulated(stretches[s]), s, len(places), torch.device("cpu"), group=group)
+        PipelineStage(
+            checkpointed(read, s, Emulated(stretches[s])),
+            s,
+            len(places),
+            torch.device("cpu"),
+            group=group,
+        )
         for s, place in enumerate(places)
         if place == rank
     ]

@@ -13,10 +13,14 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.solver.formats.program import Format
+from ppsolve.solver.formats.torch.checkpoint import checkpointed
 from ppsolve.solver.formats.torch.runtime import build_schedule, feeding_order
 
 WIDTH, ROWS, LENGTH = 12, 3, 5
 """Features of an activation, sequences of a micro-batch, and their length."""
+
+PARTS = {"first": ["0"]}
+"""The layers of a stage that the mode ``first`` recomputes."""
 
 
 def modules(count: int, *, is_transformer: bool = False) -> list[nn.Module]:
@@ -81,7 +85,13 @@ def differences(
     count, order = len(of_stage), list(feeding_order(read))
     own, whole = (modules(count, is_transformer=is_transformer) for _ in range(2))
     stages = [
-        PipelineStage(own[stage], stage, count, torch.device("cpu"), group=group)
+        PipelineStage(
+            checkpointed(read, stage, own[stage], PARTS),
+            stage,
+            count,
+            torch.device("cpu"),
+            group=group,
+        )
         for stage in sorted(stage for stage, device in of_stage.items() if device == rank)
     ]
     runtime = build_schedule(read, stages, loss, form=form)

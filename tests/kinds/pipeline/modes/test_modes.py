@@ -105,10 +105,11 @@ def test_open_modes_are_not_lowered_without_a_choice() -> None:
 
 
 def test_given_modes_are_solved_as_a_plain_pipeline() -> None:
-    """A list with the mode of each stage leaves only orders open; results name no modes."""
+    """A list with the mode of each stage leaves only orders open."""
     data = recomputing(decide=["full", "keep"], place="anytime")
     result = ppsolve.optimize(PipelineInstance.parse(data), time_limit=10)
     assert (result.status, result.value) == (Status.OPTIMAL, optimum(data))
+    assert result.modes == ("full", "keep")
 
 
 def _solved(data: dict[str, Any]) -> tuple[PipelineInstance, dict[str, Any]]:

@@ -1,0 +1,81 @@
+"""Stages that recompute in PyTorch what a result says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD
+
+
+def checkpointed(
+    result: Result | HeuristicEntry,
+    stage: int,
+    module: Any,
+    parts: Mapping[str, Sequence[str]] | None = None,
+) -> Any:
+    """Return the module of a stage that recomputes what the result says, before its backward.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        Of a pipeline, with the mode of each stage.
+    stage : int
+        The stage.
+    module : torch.nn.Module
+        Its module; parts of it are replaced in place.
+    parts : mapping of str to sequence of str, optional
+        For a mode, the names of the submodules that it recomputes, as ``layers.0.mlp``; a mode that
+        is not named recomputes the whole module.
+
+    Returns
+    -------
+    torch.nn.Module
+        The module itself where the stage keeps its activations.
+
+    Raises
+    ------
+    InputError
+        The result has no such stage, the stage offloads or has a mode for each micro-batch, or the
+        module has no such part.
+    """
+    modes = getattr(result, "modes", None)
+    if modes is None:
+        return module
+    if not 0 <= stage < len(modes):
+        raise InputError(f"expected a stage from 0 to {len(modes) - 1}, got {stage}", field="stage")
+    mode = modes[stage]
+    if not isinstance(mode, str) or mode == OFFLOAD:
+        said = OFFLOAD if mode == OFFLOAD else "a mode for each micro-batch"
+        raise InputError(f"expected a stage that keeps or recomputes, got {said}", field="modes")
+    if mode == KEEP:
+        return module
+    names = (parts or {}).get(mode)
+    if names is None:
+        return _recomputing(module)
+    for name in names:
+        try:
+            parent, part = module.get_submodule(name.rpartition(".")[0]), module.get_submodule(name)
+        except AttributeError:
+            raise InputError(
+                f'expected the name of a submodule for mode "{mode}", got "{name}"', field="parts"
+            ) from None
+        setattr(parent, name.rpartition(".")[2], _recomputing(part))
+    return module
+
+
+def _recomputing(module: Any) -> Any:
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+
+    class Recomputing(nn.Module):  # type: ignore[misc]
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return checkpoint(self.inner, *args, use_reentrant=False, **kwargs)
+
+    return Recomputing(module)
