@@ -38,6 +38,10 @@ NARROW_CAPACITIES = ("0.5", "0.625", "0.75", "1", "1.25")
 SMALL_SHAPES = ((8, 8), (8, 12), (16, 16), (16, 24))
 """Devices and micro-batches: about as many of either."""
 
+VIRTUAL_SHAPES = ((4, 16), (6, 16), (8, 16), (8, 24), (12, 24))
+TIGHT_CAPACITIES = ("0.5", "0.625", "0.75")
+"""Shapes and capacities where two stages of a device wait for memory."""
+
 COLUMNS = ("family", "instance", "value", "bound", "gap %", "found by", "proved by", "s", "CPU s")
 
 
@@ -219,6 +223,22 @@ def few_microbatches(seeds: range) -> Iterator[Instance]:
         yield from uneven(shape, seeds, NARROW_CAPACITIES)
 
 
+def uneven_virtual(seeds: range) -> Iterator[Instance]:
+    """Yield uneven pipelines with two stages per device and tight memory."""
+    for seed in seeds:
+        devices, microbatches = VIRTUAL_SHAPES[seed % len(VIRTUAL_SHAPES)]
+        placement = ("interleaved", "vshape")[seed % 2]
+        capacity = TIGHT_CAPACITIES[seed % len(TIGHT_CAPACITIES)]
+        yield generate(
+            seed=seed,
+            devices=devices,
+            microbatches=microbatches,
+            placement=placement,
+            capacity=PerDevice(Decimal(capacity)),
+            name=f"{devices}x{microbatches}-{placement}-{capacity}p-seed{seed}",
+        )
+
+
 def shipped(seeds: range, directory: Path = INSTANCES) -> Iterator[Instance]:
     """Yield the shipped instances that the best-known file leaves open."""
     for name, entry in load_best_known(directory).instances.items():
@@ -233,6 +253,7 @@ FAMILIES = {
     "uneven-16x64": Family(60, range(15), lambda s: uneven((16, 64), s, WIDE_CAPACITIES)),
     "uneven-32x128": Family(180, range(5), lambda s: uneven((32, 128), s, WIDE_CAPACITIES)),
     "uneven-64x1024": Family(60, range(1), lambda s: uneven((64, 1024), s, ("1",))),
+    "uneven-virtual": Family(40, range(20), uneven_virtual),
     "m-near-p": Family(60, range(2), few_microbatches),
     "shipped": Family(60, range(1), shipped),
 }

@@ -151,8 +151,8 @@ class Problem:
         Ops of duration zero that keep their place on their resources: none runs across them.
     replica : int64[n] or int64[0]
         Replica of each op, where there are several.
-    mode : int64[S, m] or int64[0]
-        Number of the memory mode of each stage and micro-batch, where there are several.
+    choice : int64[...]
+        What was chosen where more than orders is open, in numbers of the kind.
     """
 
     name: str
@@ -180,7 +180,7 @@ class Problem:
     weight: IntArray = field(default_factory=_none, repr=False)
     points: IntArray = field(default_factory=_none, repr=False)
     replica: IntArray = field(default_factory=_none, repr=False)
-    mode: IntArray = field(default_factory=_none, repr=False)
+    choice: IntArray = field(default_factory=_none, repr=False)
 
     @property
     def num_ops(self) -> int:
@@ -332,7 +332,7 @@ class ProblemBuilder:
     windows: dict[int, IntArray] = field(default_factory=dict)
     weight: IntArray = field(default_factory=_none)
     points: Sequence[int] | IntArray = ()
-    mode: IntArray = field(default_factory=_none)
+    choice: IntArray = field(default_factory=_none)
 
     def __post_init__(self) -> None:
         """Begin with an empty block, so that no column is missing, and no precedences."""
@@ -446,6 +446,6 @@ class ProblemBuilder:
             windows=self.windows,
             weight=self.weight,
             points=np.asarray(self.points, dtype=np.int64),
-            mode=self.mode,
+            choice=self.choice,
             **columns,
         )

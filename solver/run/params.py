@@ -45,7 +45,7 @@ class ModesParams:
 
     quick_cells: int = 24  # stages x micro-batches that one model proves at once
     quick_share: float = 0.5  # of the time for that, at most
-    joint_cells: int = 1_500  # stages x micro-batches that one model may have
+    joint_cells: int = 150  # stages x micro-batches up to which one model proves more than choices
     choice_share: float = 0.3  # for local search over choices, rated by list schedules
     order_share: float = 0.4  # for the orders of the best choice
     variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows

@@ -379,7 +379,7 @@ def in_amounts(data: Any) -> Any:
     entries = given if isinstance(given, list | tuple) else [given]
     if not isinstance(memory, dict) or not any(isinstance(entry, str) for entry in entries):
         return data
-    stages = _count_stages(data)
+    stages = count_stages(data)
     if stages is None:
         return data
     amounts = [_amount(entry, stages, memory) for entry in entries]
@@ -387,8 +387,8 @@ def in_amounts(data: Any) -> Any:
     return {**data, "memory": {**memory, "capacity": capacity}}
 
 
-def _count_stages(data: dict[str, Any]) -> int | None:
-    # The data is not validated yet: None where the number is unknown.
+def count_stages(data: dict[str, Any]) -> int | None:
+    """Return the stages of data that is not validated yet, None where they are unknown."""
     placement = data.get("placement", "linear")
     if isinstance(placement, dict):
         listed = placement.get("stage_to_device")

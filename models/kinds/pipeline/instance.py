@@ -23,6 +23,7 @@ from ppsolve.models.kinds.pipeline.entries import (
     PerStageAndMicrobatch,
     SegmentsPerStage,
     check_length,
+    count_stages,
     entry_at,
     has_costs,
     in_amounts,
@@ -32,6 +33,7 @@ from ppsolve.models.kinds.pipeline.entries import (
     with_multiples,
     worked_out,
 )
+from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.modes import Offload, Recompute, check_modes
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
@@ -201,7 +203,8 @@ class PipelineInstance(Instance):
     """One training step of a pipeline-parallel model. All times share `time_unit`.
 
     `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
-    packed sequences. Costs of times, memory and transfers are worked out over them.
+    packed sequences. Costs of times, memory and transfers are worked out over them. With `layers`
+    times and activations are those of an even split, and another split may be chosen.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -215,6 +218,7 @@ class PipelineInstance(Instance):
     lengths: Lengths | None = None
     placement: Placement = "linear"
     times: Times
+    layers: Layers | None = None
     p2p: P2P = P2P()
     memory: Memory | None = None
     allreduce: PerStage | None = None
@@ -226,7 +230,8 @@ class PipelineInstance(Instance):
     @model_validator(mode="before")
     @classmethod
     def _capacity_in_amounts(cls, data: Any) -> Any:
-        return in_amounts(data)
+        stages = count_stages(data) if isinstance(data, dict) else None
+        return in_amounts(with_even_layers(data, stages))
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -255,6 +260,9 @@ class PipelineInstance(Instance):
         self._check_bandwidth()
         if self.replicas is not None:
             self._check_replicas(self.replicas)
+        if self.layers is not None and (self.replicas or self.placement == "bidirectional"):
+            field = "replicas" if self.replicas else "placement"
+            raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
         numbers = self.in_numbers()
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)

@@ -7,7 +7,7 @@ k all-reduces on the comm stream, one after each piece, named ``ARF0.1/0``, ...
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import chain
@@ -20,6 +20,7 @@ from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
@@ -130,6 +131,39 @@ def lower_pipeline(
     return _PipelineLowering(instance, scale, modes, choice).run()
 
 
+def lower_split(
+    instance: PipelineInstance,
+    counts: IntArray,
+    *,
+    exact: bool = False,
+    scale: TimeScale | None = None,
+) -> Problem:
+    """Lower a split of the layers of a pipeline.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with layers.
+    counts : int64[types, S]
+        Layers of each type and stage.
+    exact, scale
+        As for `lower_pipeline`, with the same errors.
+
+    Returns
+    -------
+    Problem
+        Its `choice` is the split; all splits have one tick.
+    """
+    assert instance.layers is not None
+    problem = lower_pipeline(
+        split_by(instance, counts),
+        exact=exact,
+        extra_times=times_of_layers(instance.layers),
+        scale=scale,
+    )
+    return replace(problem, choice=counts)
+
+
 def scale_of(
     instance: PipelineInstance, *, exact: bool, extra_times: Iterable[Fraction] = ()
 ) -> TimeScale:
@@ -197,7 +231,7 @@ class _PipelineLowering:
         self.modes: ModeOps | None = None
         if modes is not None and choice is not None:
             self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
-            self.builder.mode = choice
+            self.builder.choice = choice
 
     def _lag(self, source: int, target: int) -> int:
         return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))

@@ -179,11 +179,12 @@ class PipelineEntry(HeuristicEntry):
 
     Parameters
     ----------
-    modes : list of str or of lists of str, optional
+    modes, layers : optional
         As of `PipelineResult`.
     """
 
     modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
+    layers: tuple[dict[str, int], ...] | None = Field(default=None)
 
 
 class PipelineResult(Result):
@@ -195,10 +196,13 @@ class PipelineResult(Result):
         Micro-batches of each replica, where the pipeline has replicas.
     modes : list of str or of lists of str, optional
         Mode of each stage, or of each of its micro-batches, where activations need not be kept.
+    layers : list of dict of str to int, optional
+        Layers of each stage by type, where they are shared out.
     alternatives : list of ModeAlternative, optional
         What other modes of single stages would change.
     """
 
     assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)
     modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
+    layers: tuple[dict[str, int], ...] | None = Field(default=None)
     alternatives: tuple[ModeAlternative, ...] | None = Field(default=None)

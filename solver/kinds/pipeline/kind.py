@@ -16,7 +16,12 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import assignment_violations, lower_joint, read_assignment
-from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.layers import (
+    counts_of_document,
+    layers_violations,
+    named_counts,
+)
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, lower_split
 from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of, modes_violations
 from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
@@ -32,6 +37,7 @@ from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedul
 from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
+from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTask
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
@@ -98,7 +104,11 @@ class PipelineKind(Kind[PipelineInstance]):
         """
         if has_open_modes(instance):
             return BASELINES
-        known = super().heuristics_of(instance)
+        others = BASELINES if instance.layers is not None else (*BASELINES, *SPLIT_HEURISTICS)
+        known = tuple(each for each in super().heuristics_of(instance) if each not in others)
+        if instance.layers is not None:
+            generic = {one.name for one in GENERIC if one.is_search}
+            return tuple(one for one in known if one.name not in generic)
         return tuple(one for one in known if not (one.is_search and exchanges(instance)))
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
@@ -111,6 +121,8 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document."""
+        if instance.layers is not None:
+            return lower_split(instance, counts_of_document(instance, document)[0], exact=exact)
         if instance.replicas is None:
             modes = modes_of(instance)
             if modes is not None and has_open_modes(instance):
@@ -125,13 +137,17 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return the claim of an assignment, or of modes, that is none."""
         if instance.replicas is not None:
             return assignment_violations(data, instance)
+        if instance.layers is not None:
+            return layers_violations(instance, data)
         modes = modes_of(instance)
         return [] if modes is None else modes_violations(modes, data)
 
     def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
-        """Return the modes of a schedule."""
-        modes = modes_of(instance)
-        choice = schedule.problem.mode
+        """Return the modes of a schedule, or its split of layers."""
+        modes, layers = modes_of(instance), instance.layers
+        choice = schedule.problem.choice
+        if layers is not None and choice.shape == (len(layers.names), instance.num_stages):
+            return {"layers": named_counts(layers, choice)}
         if modes is None or choice.shape != modes.shape:
             return None
         return {"modes": modes.as_names(choice)}
@@ -159,10 +175,12 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return the task of solving a pipeline."""
         if instance.replicas is not None:
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
+        searches = tuple(each for each in GENERIC if each.is_search)
+        if instance.layers is not None:
+            return LayersTask(self, instance, self.lower(instance, exact=exact), searches)
         modes = modes_of(instance)
         if modes is None or modes.given is not None:
             return PipelineTask(self, instance, self.lower(instance, exact=exact))
-        searches = tuple(each for each in GENERIC if each.is_search)
         relaxed = lower_pipeline(instance, exact=exact, choice=modes.relaxed)
         return ModesTask(self, instance, modes, searches, problem=relaxed)
 
@@ -255,7 +273,7 @@ PIPELINE = PipelineKind(
     PipelineInstance,
     lower_pipeline,
     # The flow of `permutations` has the collectives: none is added to its schedules.
-    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS)), *BASELINES),
+    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS)), *BASELINES, *SPLIT_HEURISTICS),
     PipelineResult,
     PipelineEntry,
 )

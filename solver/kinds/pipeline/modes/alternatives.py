@@ -51,7 +51,7 @@ def alternatives_of(
     list of Alternative
         By stage.
     """
-    choice, found = best.problem.mode, list[Alternative]()
+    choice, found = best.problem.choice, list[Alternative]()
     stages, modes = range(choice.shape[0]), range(len(problems.modes.names))
     wanted = [(s, mode) for s in stages for mode in modes if choice[s, 0] != mode]
     for number, (stage, mode) in enumerate(wanted):

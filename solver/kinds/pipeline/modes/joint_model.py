@@ -338,7 +338,7 @@ class JointModel:
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice of modes."""
-        choice = schedule.problem.mode
+        choice = schedule.problem.choice
         starts = _by_name(schedule.problem, schedule.start.tolist())
         self.cp.clear_hints()
         for name, variable in _by_name(self.problem, self.start).items():

@@ -15,7 +15,6 @@ from ppsolve.models.kinds.pipeline.modes import MemoryModes
 from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     backward_first,
@@ -71,15 +70,15 @@ class ModeProblems:
         """Return the problem of a choice, int64[S, m], which may be `RELAXED` in places."""
         return lower_pipeline(self.instance, scale=self.scale, choice=choice)
 
-    def bound(self, implied: ImpliedOrder, clock: Clock | None = None) -> int:
+    def bound(self, implied: ImpliedOrder, enough: int = INFEASIBLE) -> int:
         """Return the best analytic bound of a choice.
 
         Parameters
         ----------
         implied : ImpliedOrder
             The problem of the choice.
-        clock : Clock, optional
-            Once it is over, only cheap rules are begun.
+        enough : int
+            Ticks; no rule is begun once one has proved as much.
 
         Returns
         -------
@@ -88,8 +87,12 @@ class ModeProblems:
         """
         try:
             _ = implied.full
-            found = quick_bounds(Relaxations(implied, clock))
-            return max((bound.value for bound in found), default=0)
+            best = 0
+            for found in quick_bounds(Relaxations(implied)):
+                best = max(best, found.value)
+                if best >= enough:
+                    break
+            return best
         except MemoryInfeasible:
             return INFEASIBLE
 

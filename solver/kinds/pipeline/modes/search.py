@@ -47,10 +47,10 @@ class ModeSearch:
         if self.best is None or self.modes.decide in {"all", "window"}:
             return
         current = self.best
-        self._patience = max(self._patience, 10 * len(self._neighbours(current.problem.mode)))
+        self._patience = max(self._patience, 10 * len(self._neighbours(current.problem.choice)))
         while not self._is_over(clock):
             before = current
-            for choice in self._neighbours(current.problem.mode):
+            for choice in self._neighbours(current.problem.choice):
                 if (found := self._try(choice, clock)) is not None and found.value < current.value:
                     current = found
                     break
@@ -84,7 +84,7 @@ class ModeSearch:
             return
         known = self._board.schedule
         if known is not None:
-            yield known.problem.mode
+            yield known.problem.choice
         for mode in range(len(modes.names)):
             yield modes.of_stages([mode] * modes.shape[0])
         for mode in range(1, len(modes.names)):
@@ -121,7 +121,7 @@ class ModeSearch:
         assert self.best is not None
         stages = self.modes.shape[0]
         for _ in range(20):
-            choice = self.best.problem.mode.copy()
+            choice = self.best.problem.choice.copy()
             for stage in self._random.sample(range(stages), min(stages, 2)):
                 choice[stage] = self._random.randrange(len(self.modes.names))
             if (found := self._try(choice, clock)) is not None:

@@ -16,20 +16,20 @@ from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.board import Board, Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, SearchLimits
+from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
 from ppsolve.solver.kinds.pipeline.modes.alternatives import Alternative, alternatives_of
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
 from ppsolve.solver.kinds.pipeline.modes.variants import VARIANTS, Variants
 from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn, in_sequence, whole
+from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
     GREEDY,
     ROBUST,
     SETTLED,
-    STEPS,
     VERIFIED,
     has_time_to_search,
 )
@@ -52,11 +52,6 @@ def has_joint_model(turn: Turn) -> bool:
     return has_time_to_search(turn) and is_small and obstacle(turn.task.problems) is None
 
 
-def has_best_choice(turn: Turn) -> bool:
-    """Apply where some choice of modes has a schedule."""
-    return has_time_to_search(turn) and turn.board.schedule is not None
-
-
 def decides_stages(turn: Turn) -> bool:
     """Apply where stages have modes of their own and a schedule is known."""
     return has_best_choice(turn) and turn.task.modes.decide == "stage"
@@ -66,32 +61,6 @@ def search_modes(turn: Turn) -> None:
     """Search over choices of modes by list schedules."""
     steps = _budget(turn).rated if turn.options.deterministic else 10**9
     ModeSearch(turn.task.problems, turn.board, turn.options.seed, steps).run(turn.clock)
-
-
-def search_orders(turn: Turn) -> StopReason | None:
-    """Search the orders of the best choice, as those of a pipeline without modes."""
-    task, board = turn.task, turn.board
-    best = board.incumbent
-    assert best is not None
-    known = best.schedule
-    alone = ScheduleTask(task.kind, task.instance, known.problem)
-    alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
-    alone.board.raise_bound(board.bound.value, board.bound.name)
-    alone.board.propose(known, best.by)
-
-    def tell(event: str, by: str) -> None:
-        if event == "incumbent" and alone.board.schedule is not None:
-            board.propose(alone.board.schedule, by)
-
-    alone.board.subscribe(tell)
-    alone.find_bounds(turn.clock.share(turn.steps.bounds_share))
-    turn = replace(turn, task=alone, heuristics=task.searches)
-    for row in STEPS[2:]:
-        rows = [row] if isinstance(row, Step) else row.make(turn)
-        own = [step for step in rows if not step.runs_anyway and step.applies(turn)]
-        if in_sequence(turn, own) is StopReason.INTERRUPTED:
-            return StopReason.INTERRUPTED
-    return None
 
 
 def search_variants(turn: Turn) -> StopReason | None:
@@ -214,7 +183,7 @@ class ModesTask(ScheduleTask):
         """Return the problem of the modes of a document, or of a `Schedule`."""
         choice: IntArray
         if isinstance(given, Schedule):
-            choice = given.problem.mode
+            choice = given.problem.choice
         else:
             choice, _ = choice_of(self.modes, given)
         return self.problems.problem(choice)
@@ -223,7 +192,7 @@ class ModesTask(ScheduleTask):
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
     ) -> Incumbent | None:
         """Check a schedule of any choice that may be made."""
-        choice = schedule.problem.mode
+        choice = schedule.problem.choice
         if choice.shape != self.modes.shape or not self.modes.allows(choice):
             raise WrongScheduleError(f"{by}: modes that may not be chosen")
         return admit_checked(schedule, by, best, order)
@@ -299,5 +268,5 @@ class ModesTask(ScheduleTask):
             )
             for each in self.alternatives
         ]
-        named = self.modes.as_names(self.schedule.problem.mode)
+        named = self.modes.as_names(self.schedule.problem.choice)
         return found | {"modes": named, "alternatives": others or None}

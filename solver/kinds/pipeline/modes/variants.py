@@ -139,7 +139,7 @@ class Variants:
         return changed
 
     def _bound(self, choice: IntArray) -> int:
-        return self._problems.bound(ImpliedOrder(self._problems.problem(choice)))
+        return self._problems.bound(ImpliedOrder(self._problems.problem(choice)), self._upper)
 
     def _push(self, choice: IntArray, least: int) -> None:
         bound = max(least, self._bound(choice))

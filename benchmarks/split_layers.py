@@ -1,0 +1,120 @@
+"""Splits of layers beside those of SAPP: ``python benchmarks/split_layers.py [--seconds S]``.
+
+For every memory limit of `tests/data/recompute`: the step that SAPP's toolkit simulates for its
+split, the step of the best split found under the same order, the best split and order together,
+and a bound on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import ppsolve
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
+from ppsolve.solver.kinds.pipeline.layers.task import OrderedSplits
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "recompute"
+
+
+def sapp(name: str) -> dict[str, Any]:
+    """Return a file of SAPP's answers."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return found
+
+
+def of_sapp(case: dict[str, Any], limit: float) -> PipelineInstance:
+    """Return the instance of a memory limit."""
+    layers, types = case["layers"], case["layers"]["body"]["types"]
+    base = types["none"]["backward"]
+    ends = {
+        end: {
+            "forward": layers[part]["forward"],
+            "backward": layers[part]["backward"],
+            "static": layers[part]["parameter"],
+        }
+        for end, part in (("first", "head"), ("last", "tail"))
+    }
+    body = {
+        "count": layers["body"]["count"],
+        "forward": layers["body"]["forward"],
+        "backward": base,
+        "activation": types["none"]["activation"],
+        "static": layers["body"]["parameter"],
+    }
+    recompute = [
+        {"name": name, "time": round(kind["backward"] - base, 6), "held": kind["activation"]}
+        for name, kind in types.items()
+        if name != "none"
+    ]
+    chunks = case["chunks"]
+    return PipelineInstance.parse(
+        {
+            "name": case["name"],
+            "num_devices": case["num_stages"],
+            "num_microbatches": case["num_microbatches"],
+            "placement": "interleaved" if chunks > 1 else "linear",
+            "layers": {**ends, "body": body, "recompute": recompute},
+            "memory": {"capacity": limit},
+            **({"stages_per_device": chunks} if chunks > 1 else {}),
+        }
+    )
+
+
+def under_order(instance: PipelineInstance, seconds: float) -> tuple[Any, OrderedSplits]:
+    """Return the search over splits under the order of the toolkit."""
+    name = "1f1b" if instance.num_stages == instance.num_devices else "interleaved-1f1b"
+    splits = OrderedSplits(instance, next(each for each in PUBLISHED if each.name == name))
+    start = splits.start()
+    search = LayerSearch(splits.rate, 1, 10**9)
+    if start is not None:
+        search.run(start, Clock(seconds), 0)
+    return search, splits
+
+
+def main() -> None:
+    """Print a row for every limit, then mean gains."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each of both searches")
+    parser.add_argument("--only", default="", help="part of the names of files")
+    options = parser.parse_args()
+    print("| file | limit | SAPP | its order | gain % | any order | gain % | bound |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    gains: list[tuple[float, float]] = []
+    for path in sorted(FOLDER.glob("sapp_*.json")):
+        case = sapp(path.stem)
+        if options.only not in path.stem or case.get("sequence_slices", 1) > 1:
+            continue
+        for run in case["runs"]:
+            gains += row(case, run, options.seconds)
+    for number, words in enumerate(("its order", "any order")):
+        mean = statistics.mean(pair[number] for pair in gains)
+        least = min(pair[number] for pair in gains)
+        print(f"{words}: {mean:.2f} % shorter in the mean, {least:.2f} % at least")
+
+
+def row(case: dict[str, Any], run: dict[str, Any], seconds: float) -> list[tuple[float, float]]:
+    """Print the row of a limit; return both gains in percent, none without a step of SAPP's."""
+    instance = of_sapp(case, run["memory_limit"])
+    search, splits = under_order(instance, seconds)
+    step = run["simulated"]["step_time"] if "simulated" in run else None
+    ordered = None
+    if search.best is not None:
+        ordered = float(splits.schedule(search.best).problem.scale.time(search.value))
+    free = ppsolve.optimize(instance, time_limit=seconds)
+    value = None if free.value is None else min(float(free.value), ordered or float(free.value))
+    gains = [] if step is None else [100 * (1 - (each or 9e99) / step) for each in (ordered, value)]
+    shown = [f"{gain:.2f}" for gain in gains] or ["", ""]
+    cells = [case["name"], run["memory_limit"], step, ordered, shown[0], value, shown[1], free.bound]
+    print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
+    return [(gains[0], gains[1])] if gains else []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""Layers that stages share out: where each goes and how many are recomputed is open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import Number, StrictModel, Whole, as_json_number, describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.entries import HasBackward
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+
+KEPT = "keep"
+
+
+class LayerCost(HasBackward):
+    """What one layer adds to its stage, for each micro-batch; `static` once."""
+
+    forward: Number
+    backward: Number | None = None
+    backward_input: Number | None = None
+    backward_weight: Number | None = None
+    activation: Number = Field(default=0, validate_default=True)
+    static: Number = Field(default=0, validate_default=True)
+
+
+class BodyLayers(LayerCost):
+    """Equal layers, such as those of a transformer."""
+
+    count: Annotated[Whole, Field(ge=1, le=100_000)]
+
+
+class LayerMode(StrictModel):
+    """A way to recompute a layer before its backward: the time that takes, and what is held."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    time: Number
+    held: Number = Field(default=0, validate_default=True)
+
+
+class Layers(StrictModel):
+    """The layers of a model: equal ones between a first and a last one.
+
+    Every stage gets at least one of the equal layers; the first layer lies on the first stage, the
+    last one on the last.
+
+    Parameters
+    ----------
+    body : BodyLayers
+        The equal layers.
+    first, last : LayerCost, optional
+        Such as the embedding and the head.
+    recompute : list of LayerMode
+        Types of recomputing; any number of the layers of a stage may be of each.
+    """
+
+    body: BodyLayers
+    first: LayerCost | None = None
+    last: LayerCost | None = None
+    recompute: tuple[LayerMode, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for field in ("first", "last"):
+            other = getattr(self, field)
+            if other is not None and other.is_split != self.body.is_split:
+                raise InputError("expected the backwards that the body has", field=field)
+        seen = {KEPT}
+        for number, mode in enumerate(self.recompute):
+            if mode.name in seen:
+                raise InputError(
+                    f'expected a name of its own, other than "{KEPT}", got "{mode.name}"',
+                    field=f"recompute[{number}].name",
+                )
+            seen.add(mode.name)
+            if mode.held > self.body.activation:
+                raise InputError(
+                    f"expected at most the activation of a layer ({self.body.activation}), got "
+                    f"{mode.held}",
+                    field=f"recompute[{number}].held",
+                )
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the types of a layer: kept, then those that recompute."""
+        return (KEPT, *(mode.name for mode in self.recompute))
+
+    @property
+    def held(self) -> tuple[Decimal, ...]:
+        """What a layer of each type holds until its backward."""
+        return (self.body.activation, *(mode.held for mode in self.recompute))
+
+    @property
+    def extra(self) -> tuple[Decimal, ...]:
+        """Time that a layer of each type adds to its backward."""
+        return (Decimal(0), *(mode.time for mode in self.recompute))
+
+    def evenly(self, stages: int) -> IntArray:
+        """Return as equal numbers of layers as can be, all kept, int64[types, S]."""
+        counts = np.zeros((len(self.names), stages), dtype=np.int64)
+        counts[0] = self.body.count // stages
+        counts[0, : self.body.count % stages] += 1
+        return counts
+
+    def amounts(self, counts: IntArray) -> tuple[dict[str, Any], list[Decimal], list[Decimal]]:
+        """Return the times by field, the activations and the static memory of all stages.
+
+        Parameters
+        ----------
+        counts : int64[types, S]
+            Layers of each type and stage.
+
+        Returns
+        -------
+        dict of str to list of Decimal, list of Decimal, list of Decimal
+            An entry per stage.
+        """
+        layers: list[int] = counts.sum(axis=0).tolist()
+        backward = "backward_input" if self.body.is_split else "backward"
+        fields = ["forward", backward, *(["backward_weight"] if self.body.is_split else [])]
+        times: dict[str, Any] = {}
+        for field in fields:
+            times[field] = [n * getattr(self.body, field) for n in layers]
+        again = [_weighed(self.extra, column) for column in counts.T.tolist()]
+        times[backward] = [a + b for a, b in zip(times[backward], again, strict=True)]
+        held = [_weighed(self.held, column) for column in counts.T.tolist()]
+        static = [n * self.body.static for n in layers]
+        for place, other in ((0, self.first), (-1, self.last)):
+            if other is None:
+                continue
+            for field in fields:
+                times[field][place] += getattr(other, field)
+            held[place] += other.activation
+            static[place] += other.static
+        return times, held, static
+
+
+def _weighed(amounts: Sequence[Decimal], counts: Sequence[int]) -> Decimal:
+    return sum((a * n for a, n in zip(amounts, counts, strict=True)), Decimal(0))
+
+
+def with_even_layers(data: Any, stages: int | None) -> Any:
+    """Return the data of a pipeline whose layers stand in for times and activations.
+
+    Parameters
+    ----------
+    data : object
+        Data of a pipeline that is not validated yet.
+    stages : int or None
+        Its stages, as far as they are known.
+
+    Returns
+    -------
+    object
+        With the times, activations and static memory of an even split.
+
+    Raises
+    ------
+    InputError
+        The layers are not valid, or given together with what they stand in for.
+    """
+    if not isinstance(data, dict) or data.get("layers") is None or stages is None:
+        return data
+    given, memory = data["layers"], data.get("memory")
+    for name in ("recompute", "offload", "forward_peak"):
+        if isinstance(memory, dict) and memory.get(name) is not None:
+            raise InputError("expected it in layers, got both", field=f"memory.{name}")
+    try:
+        layers = given if isinstance(given, Layers) else Layers.parse(given)
+    except InputError as error:
+        raise error.about("layers") from None
+    if layers.body.count < stages:
+        raise InputError(
+            f"expected at least {stages} layers (one for each stage), got {layers.body.count}",
+            field="layers.body.count",
+        )
+    times, held, static = layers.amounts(layers.evenly(stages))
+    filled = {**data, "times": _same("times", data.get("times"), times)}
+    if isinstance(memory, dict):
+        amounts = {"activation": held, "static": static}
+        known = {name: memory[name] for name in amounts if name in memory}
+        filled["memory"] = {**memory, **_same("memory", known or None, amounts)}
+    return filled
+
+
+def _same(path: str, given: Any, made: dict[str, Any]) -> dict[str, Any]:
+    """Return what layers make; refuse other numbers that are given beside layers."""
+    rows = {field: [as_json_number(number) for number in row] for field, row in made.items()}
+    if isinstance(given, dict):
+        for field, row in given.items():
+            if row is not None and list(
+                row if isinstance(row, list | tuple) else [row]
+            ) != rows.get(field):
+                raise InputError("expected it in layers, got both", field=f"{path}.{field}")
+    return rows
+
+
+def split_by(instance: PipelineInstance, counts: IntArray) -> PipelineInstance:
+    """Return the plain pipeline of a split of the layers.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with layers.
+    counts : int64[types, S]
+        Layers of each type and stage.
+
+    Returns
+    -------
+    PipelineInstance
+        Without layers.
+    """
+    layers = instance.layers
+    assert layers is not None
+    times, held, static = layers.amounts(counts)
+    made = instance.times.model_copy(update={field: tuple(row) for field, row in times.items()})
+    memory = instance.memory
+    if memory is not None:
+        memory = memory.model_copy(update={"activation": tuple(held), "static": tuple(static)})
+    return instance.model_copy(update={"times": made, "memory": memory, "layers": None})
+
+
+def times_of_layers(layers: Layers) -> list[Fraction]:
+    """Return all times of which those of stages are multiples."""
+    fields = ("forward", "backward", "backward_input", "backward_weight")
+    costs = [layers.body, *filter(None, (layers.first, layers.last))]
+    found = [getattr(cost, field) for cost in costs for field in fields]
+    return [Fraction(time) for time in [*found, *layers.extra] if time is not None]
+
+
+def counts_of_document(instance: PipelineInstance, document: Any) -> tuple[IntArray, str | None]:
+    """Return the split that a document claims.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with layers.
+    document : object
+        A result or a schedule; ``layers`` has an object per stage with the number of each type.
+
+    Returns
+    -------
+    int64[types, S]
+        The split; an even one where the claim is none.
+    str or None
+        What is wrong with the claim, in words.
+    """
+    layers, stages = instance.layers, instance.num_stages
+    assert layers is not None
+    even = layers.evenly(stages)
+    claim = document.get("layers") if isinstance(document, dict) else None
+    expected = f"expected the layers of each of {stages} stages"
+    if not isinstance(claim, list | tuple) or len(claim) != stages:
+        return even, f"{expected}, got {describe(claim)}"
+    counts = np.zeros_like(even)
+    for stage, row in enumerate(claim):
+        if not isinstance(row, dict):
+            return even, f"{expected}, got {describe(row)} for stage {stage}"
+        for name, count in row.items():
+            if name not in layers.names or type(count) is not int or count < 0:
+                listed = ", ".join(layers.names)
+                return even, f"expected numbers of {listed} for stage {stage}, got {name}: {count}"
+            counts[layers.names.index(name), stage] = count
+    if counts.sum() != layers.body.count or (counts.sum(axis=0) < 1).any():
+        return even, (
+            f"expected {layers.body.count} layers, at least one on each stage, got "
+            f"{counts.sum(axis=0).tolist()}"
+        )
+    return counts, None
+
+
+def layers_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
+    """Check the split that a document claims.
+
+    Parameters
+    ----------
+    instance, document
+        As for `counts_of_document`.
+
+    Returns
+    -------
+    list of Violation
+        At most one, of the rule ``layers``.
+    """
+    _, wrong = counts_of_document(instance, document)
+    return [] if wrong is None else [Violation("layers", wrong, ())]
+
+
+def named_counts(layers: Layers, counts: IntArray) -> tuple[dict[str, int], ...]:
+    """Return a split by name, an object per stage without types that it has none of."""
+    return tuple(
+        {name: count for name, count in zip(layers.names, column, strict=True) if count}
+        for column in counts.T.tolist()
+    )

@@ -1,0 +1,41 @@
+"""Orders of the best choice, of pipelines that leave more open than orders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Turn, in_sequence
+from ppsolve.solver.run.steps import GREEDY, STEPS, has_time_to_search
+
+
+def has_best_choice(turn: Turn) -> bool:
+    """Apply where some choice of modes has a schedule."""
+    return has_time_to_search(turn) and turn.board.schedule is not None
+
+
+def search_orders(turn: Turn) -> StopReason | None:
+    """Search the orders of the best choice, as those of a pipeline without modes."""
+    task, board = turn.task, turn.board
+    best = board.incumbent
+    assert best is not None
+    known = best.schedule
+    alone = ScheduleTask(task.kind, task.instance, known.problem)
+    alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
+    alone.board.raise_bound(board.bound.value, board.bound.name)
+    alone.board.propose(known, best.by)
+
+    def tell(event: str, by: str) -> None:
+        if event == "incumbent" and alone.board.schedule is not None:
+            board.propose(alone.board.schedule, by)
+
+    alone.board.subscribe(tell)
+    alone.find_bounds(turn.clock.share(turn.steps.bounds_share))
+    turn = replace(turn, task=alone, heuristics=task.searches)
+    for row in STEPS[STEPS.index(GREEDY) + 1 :]:
+        rows = [row] if isinstance(row, Step) else row.make(turn)
+        own = [step for step in rows if not step.runs_anyway and step.applies(turn)]
+        if in_sequence(turn, own) is StopReason.INTERRUPTED:
+            return StopReason.INTERRUPTED
+    return None

@@ -1,0 +1,100 @@
+"""Annealing over splits of layers, each rated by a schedule."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.clock import Clock
+
+Rate = Callable[[IntArray], "int | None"]
+"""Returns the makespan of a split in ticks, None where memory is too small for it."""
+
+HEAT = 0.01
+"""Share of the makespan by which a worse split is taken at the beginning."""
+
+
+class LayerSearch:
+    """Moves layers between stages and types where schedules get shorter.
+
+    Parameters
+    ----------
+    rate : callable
+        Rates a split.
+    seed : int
+        First random number.
+    steps : int
+        Splits that are rated at the most.
+
+    Attributes
+    ----------
+    best : int64[types, S] or None
+        The best split.
+    value : int or None
+        Its makespan.
+    """
+
+    def __init__(self, rate: Rate, seed: int, steps: int) -> None:
+        self._rate, self._steps, self._used = rate, steps, 0
+        self._random = random.Random(seed)
+        self.best: IntArray | None = None
+        self.value: int | None = None
+
+    def run(self, start: IntArray, clock: Clock, enough: int) -> None:
+        """Anneal from a split until the time is over or a schedule is short enough.
+
+        Parameters
+        ----------
+        start : int64[types, S]
+            The split.
+        clock : Clock
+            Its time.
+        enough : int
+            Makespan in ticks at which nothing better can be.
+        """
+        current, value = start, self._try(start)
+        first = self._used
+        while not clock.is_over and self._used < self._steps:
+            if self.value is not None and self.value <= enough:
+                return
+            done = (self._used - first) / max(1, self._steps - first)
+            if clock.is_limited:
+                done = max(done, clock.elapsed / (clock.elapsed + clock.left))
+            counts = self._changed(current)
+            found = self._try(counts)
+            if value is None:
+                current, value = counts, found
+            elif found is not None:
+                heat = HEAT * value * (1 - min(1.0, done)) ** 3
+                if found <= value - heat * math.log(1 - self._random.random()):
+                    current, value = counts, found
+
+    def _try(self, counts: IntArray) -> int | None:
+        self._used += 1
+        found = self._rate(counts)
+        if found is not None and (self.value is None or found < self.value):
+            self.best, self.value = counts, found
+        return found
+
+    def _changed(self, counts: IntArray) -> IntArray:
+        """Return a split with one or two layers elsewhere or of another type."""
+        changed = counts.copy()
+        types, stages = counts.shape
+        for _ in range(self._random.choice((1, 1, 2))):
+            source = self._random.randrange(stages)
+            kinds = [kind for kind in range(types) if changed[kind, source]]
+            kind, other = self._random.choice(kinds), self._random.randrange(types)
+            is_moved = changed[:, source].sum() > 1 and self._random.random() < 0.6
+            target = self._random.randrange(stages) if is_moved else source
+            changed[kind, source] -= 1
+            changed[other, target] += 1
+            if target != source and self._random.random() < 0.5:
+                back = [each for each in range(types) if changed[each, target]]
+                returned = self._random.choice(back)
+                changed[returned, target] -= 1
+                changed[self._random.randrange(types), source] += 1
+        if (changed.sum(axis=0) < 1).any():
+            return counts
+        return changed

@@ -1,0 +1,281 @@
+"""Pipelines with layers that are being solved: the table of their steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError, NotApplicableError
+from ppsolve.models.kinds.pipeline.entries import entry_at
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
+from ppsolve.models.kinds.pipeline.lowering import lower_split
+from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.question import SearchLimits
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
+from ppsolve.solver.heuristics.list_scheduling import (
+    PriorityRule,
+    backward_first,
+    fillers,
+    generate_parallel,
+    longest_tail,
+)
+from ppsolve.solver.kinds.pipeline.actions import action_strings, resolved
+from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
+from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn
+from ppsolve.solver.run.steps import (
+    BOUNDS,
+    EXACT_SLACK,
+    GREEDY,
+    SEARCHES,
+    SETTLED,
+    has_time_to_search,
+)
+from ppsolve.solver.structure.implied import index_order
+
+SPLITS, LAYERS = "splits", "layers"
+"""Names of the search over splits, and of the bound over all of them, in reports."""
+
+MODEL_LIMITS = SearchLimits(seconds=None, deterministic=2.0)
+"""Effort for the model of splits, the same on every machine."""
+
+
+class OrderedSplits:
+    """Splits of one pipeline under one published order.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with layers.
+    heuristic : Heuristic
+        Has an order that does not depend on times.
+    """
+
+    def __init__(self, instance: PipelineInstance, heuristic: Heuristic) -> None:
+        from ppsolve.solver.kinds.pipeline.layers.model import peaks_of_order
+
+        self._instance = instance
+        self._even = even = lower_split(instance, even_counts(instance))
+        assert heuristic.orders is not None and instance.layers is not None
+        self.orders = heuristic.orders(Request(instance, even))
+        self._chains = resolved(even, self.orders)
+        self._in_flight = peaks_of_order(instance, self.orders)
+        kinds = [even.kinds.index(kind) for kind in instance.times.by_kind()]
+        self._moved = np.flatnonzero(np.isin(even.kind, kinds) & (even.microbatch != FREE))
+        self._rows = np.array([kinds.index(kind) for kind in even.kind[self._moved].tolist()])
+
+    def rate(self, counts: IntArray) -> int | None:
+        """Return the makespan of a split in ticks, None where memory is too small."""
+        if not self._fits(counts):
+            return None
+        layers, ticks = self._instance.layers, self._even.scale.ticks
+        assert layers is not None
+        times, _, _ = layers.amounts(counts)
+        table = np.array([[ticks(Fraction(t)) for t in row] for row in times.values()])
+        duration = self._even.duration.copy()
+        duration[self._moved] = table[self._rows, self._even.stage[self._moved]]
+        return self._chains.timed(replace(self._even, duration=duration)).makespan
+
+    def _fits(self, counts: IntArray) -> bool:
+        """Whether the peaks of the order are within all capacities."""
+        instance, layers = self._instance, self._instance.layers
+        if instance.memory is None or layers is None:
+            return True
+        _, held, static = layers.amounts(counts)
+        for device, rows in enumerate(self._in_flight):
+            stages = [s for s, d in enumerate(instance.stage_to_device) if d == device]
+            room = entry_at(instance.memory.capacity, device)
+            room -= sum(Fraction(static[s]) for s in stages)
+            for row in rows.tolist():
+                if sum(n * Fraction(held[s]) for n, s in zip(row, stages, strict=True)) > room:
+                    return False
+        return True
+
+    def schedule(self, counts: IntArray) -> Schedule:
+        """Return the schedule of a split."""
+        return self._chains.timed(lower_split(self._instance, counts))
+
+    def start(self) -> IntArray | None:
+        """Return the split whose busiest device has the least time, None where none fits."""
+        from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
+
+        model = LayerModel(self._instance, self._even.scale, self._in_flight)
+        return model.solve(MODEL_LIMITS).counts
+
+
+def even_counts(instance: PipelineInstance) -> IntArray:
+    """Return an even split of the layers of a pipeline, all kept."""
+    assert instance.layers is not None
+    return instance.layers.evenly(instance.num_stages)
+
+
+def _ordered(heuristic: Heuristic) -> Heuristic:
+    """Return the heuristic that searches the best split under a published order."""
+
+    def propose(request: Request) -> Proposal:
+        splits = OrderedSplits(request.instance, heuristic)
+        start = splits.start()
+        if start is None:
+            raise NotApplicableError("needs a split that fits its memory: there is none")
+        search = LayerSearch(splits.rate, 1, ORDERED_STEPS)
+        search.run(start, request.effort.clock, request.effort.board.bound.value)
+        if search.best is None:
+            raise NotApplicableError("needs a split that fits its memory: none was found")
+        return Proposal(splits.schedule(search.best), action_strings(splits.orders))
+
+    return Heuristic(
+        f"split-{heuristic.name}",
+        f"the best split of layers under {heuristic.name}",
+        propose,
+        "layers",
+        (HAS_LAYERS, *heuristic.requirements),
+        is_search=True,
+        source=heuristic.source,
+    )
+
+
+ORDERED_STEPS = 2_000
+"""Splits that are rated under one order."""
+
+HAS_LAYERS = Requirement("layers", lambda instance: instance.layers is not None)
+
+SPLIT_HEURISTICS = tuple(
+    _ordered(each)
+    for each in PUBLISHED
+    if each.name in {"1f1b", "zb-h1", "interleaved-1f1b", "zbv"}
+)
+"""Published orders, each with the best split that local search finds for it."""
+
+
+def search_splits(turn: Turn) -> None:
+    """Search over splits by list schedules, from the best one known."""
+    task, board = turn.task, turn.board
+    steps = ORDERED_STEPS if turn.options.deterministic else 10**9
+
+    def rate(counts: IntArray) -> int | None:
+        found = task.listed(counts)
+        return None if found is None else found.value
+
+    search = LayerSearch(rate, turn.options.seed, steps)
+    start = even_counts(task.instance) if task.balanced is None else task.balanced
+    if board.schedule is not None:
+        start = board.schedule.problem.choice
+    search.run(start, turn.clock, board.bound.value)
+    if search.best is not None:
+        board.propose(task.listed(search.best), SPLITS)
+
+
+def search_orders_of_split(turn: Turn) -> StopReason | None:
+    """Search the orders of the best split."""
+    return search_orders(turn)
+
+
+LAYER_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    GREEDY,
+    SEARCHES,
+    Step(SPLITS, has_time_to_search, lambda t: t.params.modes.choice_share, search_splits),
+    Step("orders", has_best_choice, lambda t: 0.95, search_orders_of_split, EXACT_SLACK),
+    SETTLED,
+)
+"""The steps of a pipeline whose layers are shared out."""
+
+
+class LayersTask(ScheduleTask):
+    """A pipeline whose layers are shared out.
+
+    Every split has a problem of its own; `problem` is that of an even one.
+
+    Parameters
+    ----------
+    kind : Kind
+        The kind of pipelines.
+    instance : PipelineInstance
+        The pipeline.
+    searches : tuple of Heuristic
+        Heuristics that search the orders of one split.
+    """
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = LAYER_STEPS
+    proves_instance: ClassVar[bool] = False
+
+    def __init__(
+        self, kind: Any, instance: PipelineInstance, problem: Problem, searches: tuple[Any, ...]
+    ) -> None:
+        super().__init__(kind, instance, problem)
+        self.searches = searches
+        self.balanced: IntArray | None = None
+        self._why: str | None = None
+
+    @property
+    def infeasible(self) -> str | None:
+        """Why no split fits, where that is proved."""
+        return self._why
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Raise the bound by the busiest device of any split."""
+        from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
+
+        if self.objective is not Objective.MAKESPAN:
+            return
+        answer = LayerModel(self.instance, self.scale).solve(MODEL_LIMITS)
+        if answer.is_infeasible:
+            self._why = "memory: no split of the layers fits, even with one micro-batch in flight"
+            return
+        self.balanced = answer.counts
+        self.board.raise_bound(answer.bound, LAYERS)
+
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem of the split of a document, or of a `Schedule`."""
+        if isinstance(given, Schedule):
+            return lower_split(self.instance, given.problem.choice)
+        return lower_split(self.instance, counts_of_document(self.instance, given)[0])
+
+    def listed(self, counts: IntArray) -> Schedule | None:
+        """Return the best of a few list schedules of a split, None where all get stuck."""
+        problem = lower_split(self.instance, counts, scale=self.scale)
+        filler, edges = fillers(problem), index_order(problem)
+        found = []
+        for rule in (
+            PriorityRule(longest_tail(problem), filler, 1.0, 1.0, frees_memory=True),
+            PriorityRule(backward_first(problem), filler),
+        ):
+            try:
+                made = generate_parallel(problem, rule, edges)
+            except (MemoryDeadlockError, DeadlockError):
+                continue
+            if not check_schedule(problem, made):
+                found.append(made)
+        return min(found, key=lambda each: each.value, default=None)
+
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Check a schedule of any split."""
+        counts, layers = schedule.problem.choice, self.instance.layers
+        is_split = counts.shape == (len(layers.names), self.instance.num_stages)
+        if not is_split or counts.sum() != layers.body.count or np.any(counts.sum(axis=0) < 1):
+            raise WrongScheduleError(f"{by}: no split of the layers")
+        return admit_checked(schedule, by, best, order)
+
+    def verify(self, limits: SearchLimits) -> bool | None:
+        """Nothing is proved by CP-SAT alone but the bound of all splits."""
+        return None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has, its split among them."""
+        found, best = super().figures(), self.schedule
+        if best is None:
+            return found
+        return found | {"layers": named_counts(self.instance.layers, best.problem.choice)}

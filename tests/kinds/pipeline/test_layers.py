@@ -1,0 +1,168 @@
+"""Layers that stages share out: splits, types of recomputing, and orders."""
+
+from __future__ import annotations
+
+import copy
+import random
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from split_layers import of_sapp, sapp, under_order
+
+import ppsolve
+from ppsolve.models.core.result import Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import named_counts, split_by
+
+LAYERS: dict[str, Any] = {
+    "first": {"forward": 1, "backward": 2, "static": 1},
+    "body": {"count": 5, "forward": 2, "backward": 4, "activation": 1, "static": 0.5},
+    "last": {"forward": 3, "backward": 6},
+    "recompute": [{"name": "full", "time": 2, "held": 0.25}],
+}
+
+
+def pipeline(**fields: Any) -> dict[str, Any]:
+    """Return a pipeline of 2 devices and 3 micro-batches that share out 5 layers."""
+    return {
+        "name": "shared-out",
+        "num_devices": 2,
+        "num_microbatches": 3,
+        "p2p": {"latency": 1},
+        "layers": copy.deepcopy(LAYERS),
+        "memory": {"capacity": 7},
+        **fields,
+    }
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """Return a random pipeline with few splits."""
+    draw = random.Random(seed)
+    layers = copy.deepcopy(LAYERS)
+    layers["body"] |= {"count": draw.choice([3, 4]), "forward": draw.randint(1, 4)}
+    layers["last"] |= {"forward": draw.randint(0, 6)}
+    layers["recompute"][0] |= {"time": draw.randint(1, 4)}
+    return pipeline(layers=layers, memory={"capacity": draw.choice([5, 6, 8])})
+
+
+def every_split(instance: PipelineInstance) -> list[Any]:
+    """Return all splits of few layers over two stages and two types."""
+    count = instance.layers.body.count
+    found = []
+    for row in product(range(count + 1), repeat=4):
+        counts = np.array(row).reshape(2, 2)
+        if counts.sum() == count and (counts.sum(axis=0) >= 1).all():
+            found.append(counts)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_all_splits_is_found_and_the_bound_holds(seed: int) -> None:
+    """Every split is solved to its optimum as a pipeline of its own."""
+    instance = PipelineInstance.parse(drawn(seed))
+    optima = []
+    for counts in every_split(instance):
+        alone = ppsolve.optimize(split_by(instance, counts), time_limit=5)
+        if alone.status is not Status.INFEASIBLE:
+            assert alone.status is Status.OPTIMAL
+            optima.append(alone.value)
+    found = ppsolve.optimize(instance, time_limit=5)
+    assert found.value == min(optima)
+    assert found.bound <= min(optima)
+    assert ppsolve.check(instance, found) == []
+    assert sum(sum(row.values()) for row in found.layers) == instance.layers.body.count
+
+
+def test_memory_for_no_split_is_proved() -> None:
+    """Not even one micro-batch in flight fits."""
+    found = ppsolve.optimize(PipelineInstance.parse(pipeline(memory={"capacity": 1})), time_limit=5)
+    assert found.status is Status.INFEASIBLE
+    assert "no split" in found.reason
+
+
+REFUSED = [
+    ({"layers": {**LAYERS, "body": {**LAYERS["body"], "count": 1}}}, "layers.body.count", "2 lay"),
+    ({"layers": {**LAYERS, "recompute": LAYERS["recompute"] * 2}}, "layers.recompute[1].name", "own"),
+    (
+        {"layers": {**LAYERS, "recompute": [{"name": "full", "time": 1, "held": 2}]}},
+        "layers.recompute[0].held",
+        "at most the activation",
+    ),
+    (
+        {"layers": {**LAYERS, "last": {"forward": 1, "backward_input": 1, "backward_weight": 1}}},
+        "layers.last",
+        "that the body has",
+    ),
+    ({"times": {"forward": 1, "backward": 2}}, "times.forward", "in layers, got both"),
+    ({"memory": {"capacity": 4, "activation": 2}}, "memory.activation", "in layers, got both"),
+    ({"placement": "bidirectional"}, "placement", "with layers"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "words"), REFUSED)
+def test_wrong_layers_are_refused_by_field(fields: Any, field: str, words: str) -> None:
+    """One clear error names the field and what would be right."""
+    with pytest.raises(InputError) as error:
+        PipelineInstance.parse(pipeline(**fields))
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+def test_instances_are_written_as_they_are_read() -> None:
+    """Times of the even split stand beside the layers and are taken again."""
+    instance = PipelineInstance.parse(pipeline())
+    again = PipelineInstance.parse(instance.model_dump(mode="json", by_alias=True))
+    assert again == instance
+
+
+def test_a_result_with_another_split_is_refused() -> None:
+    """The checker judges the split that the result claims."""
+    instance = PipelineInstance.parse(pipeline())
+    document = ppsolve.optimize(instance, time_limit=3).model_dump(mode="json")
+    for change in (
+        lambda d: d.update(layers=None),
+        lambda d: d["layers"].pop(),
+        lambda d: d["layers"][0].update(keep=9),
+        lambda d: d["layers"][0].update(nap=1),
+        lambda d: d["layers"].__setitem__(0, 3),
+    ):
+        wrong = copy.deepcopy(document)
+        change(wrong)
+        assert "layers" in {each.rule for each in ppsolve.check(instance, wrong)}
+
+
+def test_a_simulated_step_is_that_of_the_toolkit() -> None:
+    """The split that it chose takes as long under its order."""
+    case = sapp("sapp_test_p8_m32_v1")
+    for run in case["runs"]:
+        if "simulated" not in run:
+            continue
+        instance = of_sapp(case, run["memory_limit"])
+        plan = run["layers_per_stage"]
+        names = {"none": "keep"}
+        counts = np.zeros((len(instance.layers.names), 8), dtype=np.int64)
+        for kind, rows in plan.items():
+            counts[instance.layers.names.index(names.get(kind, kind))] = rows[0]
+        splits = under_order(instance, 0)[1]
+        value = splits.rate(counts)
+        assert value is not None
+        step = splits.schedule(counts).problem.scale.time(value)
+        assert step == pytest.approx(run["simulated"]["step_time"])
+        assert named_counts(instance.layers, counts)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sapp_test_p8_m32_v1", "sapp_seq_p8_m32_v1"])
+def test_splits_are_never_worse_than_those_of_the_toolkit(name: str) -> None:
+    """Under its order, within its limits; what it proves infeasible has no split."""
+    case = sapp(name)
+    for run in case["runs"]:
+        search, splits = under_order(of_sapp(case, run["memory_limit"]), 20)
+        if "simulated" not in run:
+            assert search.best is None
+            continue
+        step = splits.schedule(search.best).problem.scale.time(search.value)
+        assert step <= run["simulated"]["step_time"] * (1 + 1e-9)
