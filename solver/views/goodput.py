@@ -95,12 +95,11 @@ def number(value: float) -> str:
 
 
 def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
-    """Return configurations, one a row; columns that no row has are left out."""
+    """Return configurations, one a row."""
     best = [figure(row.goodput) if row.is_allowed else "none allowed" for row in rows]
-    has_efficiency = any(row.goodput is not None for row in rows)
     return FittingTable(
-        *(field.column(rows) for field in (ROW_FIELDS if has_efficiency else ROW_FIELDS[:-1])),
-        TableColumn("goodput\n/s", best if has_efficiency else None),
+        *(field.column(rows) for field in ROW_FIELDS),
+        TableColumn("goodput\n/s", best),
         styles=["" if row.is_allowed else "dim" for row in rows],
     )
 
@@ -171,7 +170,7 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
 
 
 def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
-    replicas, best = row.num_replicas, row.goodput or 0.0
+    replicas, best = row.num_replicas, row.goodput
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
     local = np.geomspace(first, max(first, last), LAYOUT.steps) / replicas
