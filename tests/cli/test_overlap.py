@@ -145,7 +145,6 @@ def test_the_printed_order_is_a_program_that_takes_the_claimed_time(run, solved,
         (["optimize", "layers.json", "--print-order", "-o", "-"], "either JSON or the order"),
         (["show", "layers.json", "--heuristic", "raise-comms"], "raise-comms gives no schedule"),
         (["show", "layers.json", "--heuristic", "gpipe"], "gpipe is not applicable: needs a pipe"),
-        (["show", "layers.json", "--heuristic", "original", "--iteration", "0"], "--iteration"),
     ],
 )
 def test_contradictions_are_refused(run, tmp_path, arguments, words):
