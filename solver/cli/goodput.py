@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,6 @@ from rich.text import Text
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.studies.goodput.files import (
-    GoodputRow,
     GoodputRows,
     ParamsDocument,
     load_observations,
@@ -21,14 +20,13 @@ from ppsolve.models.studies.goodput.files import (
 from ppsolve.models.studies.goodput.params import GradParams
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
-from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
+from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_console, write_chart
 from ppsolve.solver.studies.goodput.fit import fit_goodput
 from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
-from ppsolve.solver.views.goodput import fit_line, fit_report, goodput_chart, row_line, rows_table
-from ppsolve.solver.views.line_chart import LineChart
+from ppsolve.solver.views.goodput import fit_report, goodput_chart, rows_table
 
 ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
 InitBatchSize = Annotated[float | None, value("N", "Batch size of efficiency 1.", min=0)]
@@ -69,7 +67,6 @@ def goodput_fit_command(
     grad_var: GradVar = None,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Fit the seven parameters of the step time to measured steps.
@@ -85,14 +82,11 @@ def goodput_fit_command(
         grad = _given_grad(grad_sqr, grad_var)
         fitted = fit_goodput(*observed.columns())
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
-    is_table = False
     if not deliver(document, output, as_json=as_json):
         number = "1 observation" if len(observed) == 1 else f"{len(observed):,} observations"
-        title = f"{source_name(observations)}: {number}"
-        shown = fit_line(title, fitted) if quiet else fit_report(title, fitted)
-        stdout_console().print(shown, soft_wrap=quiet)
-        is_table = not quiet
-    for warning in () if is_table else fitted.warnings:
+        stdout_console().print(fit_report(f"{source_name(observations)}: {number}", fitted))
+        return
+    for warning in fitted.warnings:
         say(f"warning: {warning}")
 
 
@@ -102,7 +96,6 @@ def goodput_optimize_command(
     replicas: Replicas,
     max_batch_size: Annotated[int, value("N", "Largest batch over all replicas.", min=1)],
     nodes: Nodes = "1",
-    grid: Annotated[bool, flag("All pairs of nodes and replicas instead.", "--grid")] = False,
     min_per_replica: Annotated[
         int | None, value("N", "Least micro-batch of a replica [1].", min=1)
     ] = None,
@@ -120,17 +113,20 @@ def goodput_optimize_command(
     as_json: opt.Json = False,
     output: opt.Output = None,
     chart: Chart = None,
-    quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Choose the batch size with the highest goodput for each allocation.
 
-    --nodes 1,1,2 --replicas 1,4,16 are three allocations; --grid takes every pair. Needs gradient
-    statistics and the initial batch size, from PARAMS or as options. Exit codes: 0 found, 2 wrong
-    input, 3 the limits allow no configuration at all.
+    --nodes 1,1,2 --replicas 1,4,16 are three allocations. Needs gradient statistics and the initial
+    batch size, from PARAMS or as options. Exit codes: 0 found, 2 wrong input, 3 the limits allow no
+    configuration at all.
     """
     check_outputs({"--output": output, "--chart": chart}, params)
-    allocations = _allocations(nodes, replicas, is_grid=grid)
+    lists = {
+        "--nodes": parse_counts(nodes, "--nodes"),
+        "--replicas": parse_counts(replicas, "--replicas"),
+    }
+    allocations = [(a, b) for a, b in broadcast(lists)]
     model, not_fitted = _read_model(params, grad_sqr, grad_var, init_batch_size)
     _warn_of_guesses(params, not_fitted, allocations)
     least, per_replica = model.init_batch_size, (min_per_replica, max_per_replica)
@@ -142,36 +138,13 @@ def goodput_optimize_command(
     is_found = any(row.is_allowed for row in rows)
     answer = GoodputRows(init_batch_size=least, rows=rows)
     if not deliver(answer, output, as_json=as_json) and is_found:
-        _print_optimum(rows, drawn, quiet=quiet)
+        console = stdout_console()
+        console.print(rows_table(rows))
+        if drawn is not None:
+            console.print(Text(), drawn, sep="\n")
     if not is_found:
         say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
-
-
-def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int, int]]:
-    lists = {
-        "--nodes": parse_counts(nodes, "--nodes"),
-        "--replicas": parse_counts(replicas, "--replicas"),
-    }
-    if not is_grid:
-        return [(a, b) for a, b in broadcast(lists)]
-    if len(lists["--nodes"]) * len(lists["--replicas"]) > MOST_NUMBERS:
-        raise InputError(f"expected at most {MOST_NUMBERS:,} pairs", field="--grid")
-    pairs = [(a, b) for a in lists["--nodes"] for b in lists["--replicas"] if a <= b]
-    if not pairs:
-        raise InputError("expected at most as many nodes as replicas in some pair", field="--grid")
-    return pairs
-
-
-def _print_optimum(rows: Sequence[GoodputRow], chart: LineChart | None, *, quiet: bool) -> None:
-    console = stdout_console()
-    if quiet:
-        for row in rows:
-            console.print(row_line(row), soft_wrap=True)
-        return
-    console.print(rows_table(rows))
-    if chart is not None:
-        console.print(Text(), chart, sep="\n")
 
 
 def _read_model(

@@ -53,22 +53,6 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     return Group(*parts)
 
 
-def fit_line(title: str, fit: Fit) -> Text:
-    """Return a fit in one line, for `--quiet`.
-
-    Parameters
-    ----------
-    title : str
-    fit : Fit
-
-    Returns
-    -------
-    Text
-    """
-    errors = ", ".join(f"{name} off by {text}" for name, text in _errors(fit))
-    return Text(f"{title}: objective {fit.objective:.6g}, {errors}", overflow="fold")
-
-
 def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
     rest = "" if fit.converged else "  (stopped before it came to rest)"
     yield "objective", f"{fit.objective:.6g}{rest}"
@@ -120,22 +104,6 @@ ROW_FIELDS: tuple[Field[GoodputRow], ...] = (
 )
 
 
-def row_line(row: GoodputRow) -> Text:
-    """Return the best configuration of an allocation in one line, for `--quiet`."""
-    line = f"{_allocation_text(row.num_nodes, row.num_replicas)}: "
-    if not row.is_allowed:
-        return Text(f"{line}none allowed")
-    per_replica = f"{figure(row.atomic_bsz)} a replica"
-    if row.accum_steps:
-        per_replica += f", {row.accum_steps + 1} times"
-    line += f"goodput {figure(row.goodput)} samples/s, batch {figure(row.batch_size)}"
-    return Text(f"{line} ({per_replica})", overflow="fold")
-
-
-def _allocation_text(nodes: int, replicas: int) -> str:
-    return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
-
-
 def goodput_chart(
     model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
 ) -> LineChart | None:
@@ -182,5 +150,5 @@ def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
     goodput = model.evaluate(row.num_nodes, replicas, atomic[allowed], steps[allowed])
     found = zip(batch[allowed].tolist(), np.asarray(goodput).tolist(), strict=True)
     line = dict(found) | {row.batch_size: best}
-    name = _allocation_text(row.num_nodes, replicas)
+    name = f"{counted(replicas, 'replica')} on {counted(row.num_nodes, 'node')}"
     return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])

@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-from itertools import takewhile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -70,11 +69,6 @@ class TestFit:
         lines = done.stdout.split("\n")
         assert lines == [line.rstrip() for line in lines]
 
-    def test_quiet_is_one_line(self, run):
-        done = run("fit", "obs.json", "-q")
-        assert done.stdout.count("\n") == 1
-        assert done.stdout.startswith("obs.json: 18 observations: objective ")
-
     def test_both_formats_and_stdin_say_the_same(self, run, here):
         text = (here / "obs.json").read_text()
         answers = {
@@ -101,7 +95,6 @@ class TestFit:
         assert "warning: " in run("fit", "one.json").stdout
         done = run("fit", "one.json", "-o", "-")
         assert done.stderr.startswith("warning: ")
-        assert run("fit", "one.json", "-q").stderr == done.stderr
 
     def test_allocations_that_nobody_observed(self, run, here):
         alone = [{**row, "num_nodes": 1, "num_replicas": 1} for row in observations()]
@@ -180,23 +173,6 @@ class TestOptimize:
         ]
         assert max(map(len, done.stdout.splitlines())) <= 80
 
-    def test_quiet_is_a_line_each(self, run):
-        lines = run("optimize", "params.json", *self.ROWS, "-q").stdout.splitlines()
-        assert len(lines) == 3
-        assert lines[2].startswith("16 replicas on 2 nodes: goodput ")
-
-    def test_grid_is_every_pair(self, run):
-        args = ("--nodes", "1,2", "--replicas", "1..6", "--max-batch-size", "2048", "--grid")
-        answer = GoodputRows.model_validate_json(
-            run("optimize", "params.json", *args, "--json").stdout
-        )
-        pairs = [(1, count) for count in range(1, 7)] + [(2, count) for count in range(2, 7)]
-        goodput, *_ = MODEL.optimize(*zip(*pairs, strict=True), max_batch_size=2048)
-        assert [(row.num_nodes, row.num_replicas) for row in answer.rows] == pairs
-        assert [row.goodput for row in answer.rows] == pytest.approx(goodput.tolist())
-        shown = run("optimize", "params.json", *args).stdout.splitlines()
-        assert len(list(takewhile(str.strip, shown))) == 4 + len(answer.rows)
-
     def test_limits_that_allow_nothing(self, run):
         args = ("--replicas", "2,4", "--max-batch-size", "256", "--min-per-replica", "200")
         done = run("optimize", "params.json", *args)
@@ -224,14 +200,6 @@ class TestOptimize:
             (
                 ["--max-batch-size", "256", "--min-per-replica", "9", "--max-per-replica", "3"],
                 "--min-per-replica, --max-per-replica: expected (least, greatest), got (9, 3)",
-            ),
-            (
-                ["--max-batch-size", "256", "--nodes", "8-9", "--grid"],
-                "--grid: expected at most as many nodes as replicas in some pair",
-            ),
-            (
-                ["--max-batch-size", "256", "--nodes", "1-2000", "--replicas", "1-2000", "--grid"],
-                "--grid: expected at most 100,000 pairs",
             ),
             (["--max-batch-size", "256", "--chart", "x.jpg"], "x.jpg: --chart: expected a file na"),
             (["--max-batch-size", "256", "-o", "no/x"], "no/x: --output: the directory no does no"),
@@ -296,7 +264,7 @@ class TestOptimize:
 class TestCharts:
     def test_files(self, run, here):
         for name in ("a.png", "a.svg"):
-            done = run("optimize", "params.json", *TestOptimize.ROWS, "--chart", name, "-q")
+            done = run("optimize", "params.json", *TestOptimize.ROWS, "--chart", name)
             assert done.exit_code == 0
         assert (here / "a.png").read_bytes().startswith(b"\x89PNG\r\n")
         svg = (here / "a.svg").read_text()
