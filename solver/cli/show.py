@@ -34,7 +34,6 @@ from ppsolve.solver.cli.inputs import note_rounding, refuse_given, validated, wa
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_outputs, stdout_console
 from ppsolve.solver.cli.solving import (
-    expect_orders,
     print_order,
     refuse_not_applicable,
     simulate_entry,
@@ -337,8 +336,9 @@ def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) 
 
 
 def _print_order(given: Given) -> None:
-    if given.instance is not None:
-        expect_orders(given.instance, given.instance_source, "--order")
+    if given.instance is not None and kind_of(given.instance).orders_are is None:
+        message = f"expected an overlap or pipeline instance, this is of kind {given.instance.kind}"
+        raise InputError(message, source=given.instance_source, field="--order")
     if given.data is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
     print_order(given.owner, given.source)
