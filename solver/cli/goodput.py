@@ -26,6 +26,7 @@ from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_cons
 from ppsolve.solver.studies.goodput.fit import fit_goodput
 from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
+from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.goodput import fit_report, goodput_chart, rows_table
 
 ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
@@ -83,8 +84,8 @@ def goodput_fit_command(
         fitted = fit_goodput(*observed.columns())
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
     if not deliver(document, output, as_json=as_json):
-        number = "1 observation" if len(observed) == 1 else f"{len(observed):,} observations"
-        stdout_console().print(fit_report(f"{source_name(observations)}: {number}", fitted))
+        title = f"{source_name(observations)}: {counted(len(observed), 'observation')}"
+        stdout_console().print(fit_report(title, fitted))
         return
     for warning in fitted.warnings:
         say(f"warning: {warning}")
