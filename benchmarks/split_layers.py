@@ -111,7 +111,16 @@ def row(case: dict[str, Any], run: dict[str, Any], seconds: float) -> list[tuple
     value = None if free.value is None else min(float(free.value), ordered or float(free.value))
     gains = [] if step is None else [100 * (1 - (each or 9e99) / step) for each in (ordered, value)]
     shown = [f"{gain:.2f}" for gain in gains] or ["", ""]
-    cells = [case["name"], run["memory_limit"], step, ordered, shown[0], value, shown[1], free.bound]
+    cells = [
+        case["name"],
+        run["memory_limit"],
+        step,
+        ordered,
+        shown[0],
+        value,
+        shown[1],
+        free.bound,
+    ]
     print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
     return [(gains[0], gains[1])] if gains else []
 

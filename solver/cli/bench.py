@@ -48,6 +48,7 @@ from ppsolve.solver.views.bench.outputs import (
     terminal_report,
 )
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
+from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
 from ppsolve.solver.views.progress import TallyProgress, tally
 
@@ -178,8 +179,7 @@ def bench_run_command(
         _tell_others(suite, output)
         code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)
-        word = "item" if count == 1 else "items"
-        typer.echo(f"{output}: {count} {word}: {tally(suite.records)}")
+        typer.echo(f"{output}: {counted(count, 'item')}: {tally(suite.records)}")
     raise typer.Exit(code)
 
 
@@ -265,7 +265,6 @@ def bench_report_command(
             "-o",
         ),
     ] = None,
-    markdown: Annotated[bool, flag("Print Markdown on stdout.", "--markdown")] = False,
     pictures: Annotated[
         Path | None, value("FOLDER", "Write the pictures (SVG) into this folder; needs matplotlib.")
     ] = None,
@@ -284,11 +283,14 @@ def bench_report_command(
     """
     outputs = list(output or ())
     inputs = [results] if baseline is None else [results, baseline]
-    _check_outputs(outputs, pictures, inputs, markdown=markdown, as_json=as_json)
+    _check_outputs(outputs, pictures, inputs)
     earlier = None if baseline is None else (_read(baseline), str(baseline))
     found = bench_report(_read(results), str(results), earlier, tolerance)
     _write(found, outputs, pictures)
-    _print(found, markdown=markdown, as_json=as_json, verbose=verbose)
+    if as_json:
+        typer.echo(_json(found), nl=False)
+    else:
+        stdout_console().print(terminal_report(found, verbose=verbose))
     if found.contradictions:
         raise typer.Exit(ExitCode.CHECK_FAILED)
     if found.comparison is not None and found.comparison.regressions:
@@ -302,16 +304,7 @@ def _read(path: Path) -> Records:
     return records
 
 
-def _check_outputs(
-    outputs: list[Path],
-    folder: Path | None,
-    inputs: list[Path],
-    *,
-    markdown: bool,
-    as_json: bool,
-) -> None:
-    if markdown and as_json:
-        raise InputError("expected either --markdown or --json", field="--markdown")
+def _check_outputs(outputs: list[Path], folder: Path | None, inputs: list[Path]) -> None:
     taken: set[Path] = set()
     for path in outputs:
         if path.suffix.lower() not in {".md", ".csv", ".json", ".html"}:
@@ -355,15 +348,6 @@ def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
         name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80]
         taken.append(name.lower())
         save(folder / f"{name}{'-' * (taken.count(name.lower()) - 1)}.svg", picture.svg)
-
-
-def _print(report: Report, *, markdown: bool, as_json: bool, verbose: bool) -> None:
-    if as_json:
-        typer.echo(_json(report), nl=False)
-    elif markdown:
-        typer.echo(markdown_report(report), nl=False)
-    else:
-        stdout_console().print(terminal_report(report, verbose=verbose))
 
 
 def _json(report: Report) -> str:

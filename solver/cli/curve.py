@@ -17,8 +17,8 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
-from ppsolve.solver.studies.curve import TIME_LIMIT, Multiple, curve
-from ppsolve.solver.studies.generate.flags import parse_number
+from ppsolve.solver.studies.curve import TIME_LIMIT, curve
+from ppsolve.solver.studies.generate.flags import PerDevice, parse_number
 from ppsolve.solver.views.curve import curve_figure, curve_report
 from ppsolve.solver.views.line_chart import chart_format, figure_bytes
 from ppsolve.solver.views.plot.sheet import PAPER
@@ -84,7 +84,7 @@ def _one_of(given: dict[Over, str | None]) -> tuple[Over, str]:
     return chosen[0]
 
 
-def values_of(text: str, field: str) -> list[Decimal | Multiple]:
+def values_of(text: str, field: str) -> list[Decimal | PerDevice]:
     """Read ``FROM:TO:STEP``, ``FROM:TO`` or a list with commas; all may be multiples of p.
 
     Parameters
@@ -96,7 +96,7 @@ def values_of(text: str, field: str) -> list[Decimal | Multiple]:
 
     Returns
     -------
-    list of Decimal or Multiple
+    list of Decimal or PerDevice
         At most 1000, both ends included where the step meets them.
 
     Raises
@@ -109,8 +109,8 @@ def values_of(text: str, field: str) -> list[Decimal | Multiple]:
     parts = [_value(part, field) for part in text.split(":")]
     if len(parts) not in {2, 3} or len({type(part) for part in parts}) > 1:
         raise InputError(f"expected FROM:TO:STEP in one unit, got {text[:40]!r}", field=field)
-    is_multiple = isinstance(parts[0], Multiple)
-    first, last, *rest = (p.factor if isinstance(p, Multiple) else p for p in parts)
+    is_multiple = isinstance(parts[0], PerDevice)
+    first, last, *rest = (p.factor if isinstance(p, PerDevice) else p for p in parts)
     step = rest[0] if rest else Decimal(1)
     if step <= 0 or last < first:
         raise InputError(f"expected FROM <= TO and STEP > 0, got {text[:40]!r}", field=field)
@@ -118,14 +118,14 @@ def values_of(text: str, field: str) -> list[Decimal | Multiple]:
     if count > 1000:
         raise InputError(f"expected at most 1000 points, got {count}", field=field)
     values = [first + place * step for place in range(count)]
-    return [Multiple(value) if is_multiple else value for value in values]
+    return [PerDevice(value) if is_multiple else value for value in values]
 
 
-def _value(text: str, field: str) -> Decimal | Multiple:
+def _value(text: str, field: str) -> Decimal | PerDevice:
     word = text.strip().lower()
     with errors_about(field):
         if word.endswith("p"):
-            return Multiple(parse_number(word[:-1] or "1"))
+            return PerDevice(parse_number(word[:-1] or "1"))
         return parse_number(word)
 
 

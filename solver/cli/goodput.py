@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,23 +12,22 @@ from rich.text import Text
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.studies.goodput.files import (
-    GoodputRow,
     GoodputRows,
     ParamsDocument,
     load_observations,
     load_params,
 )
-from ppsolve.models.studies.goodput.params import GradParams, PerfParams
+from ppsolve.models.studies.goodput.params import GradParams
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
-from ppsolve.solver.cli.inputs import MOST_NUMBERS, broadcast, parse_counts
+from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_console, write_chart
 from ppsolve.solver.studies.goodput.fit import fit_goodput
-from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows, predicted_rows
+from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
-from ppsolve.solver.views.goodput import fit_line, fit_report, goodput_chart, row_line, rows_table
-from ppsolve.solver.views.line_chart import LineChart
+from ppsolve.solver.views.figures import counted
+from ppsolve.solver.views.goodput import fit_report, goodput_chart, rows_table
 
 ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
 InitBatchSize = Annotated[float | None, value("N", "Batch size of efficiency 1.", min=0)]
@@ -43,8 +41,6 @@ Replicas = Annotated[
 OPTION_OF = {
     "num_nodes": "--nodes",
     "num_replicas": "--replicas",
-    "atomic_bsz": "--batch-per-replica",
-    "accum_steps": "--accumulation-steps",
     "max_batch_size": "--max-batch-size",
     "atomic_bsz_range[0]": "--min-per-replica",
     "atomic_bsz_range[1]": "--max-per-replica",
@@ -56,16 +52,6 @@ OPTION_OF = {
 """Options by the library's names."""
 
 group = typer.Typer(no_args_is_help=True, help="Goodput of data-parallel jobs.")
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A data-parallel job; without gradient statistics it has no model of goodput."""
-
-    path: Path
-    perf: PerfParams
-    model: GoodputModel | None
-    not_fitted: frozenset[str] = frozenset()
 
 
 @group.command("fit", short_help="Fit step times to observations.")
@@ -82,14 +68,13 @@ def goodput_fit_command(
     grad_var: GradVar = None,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Fit the seven parameters of the step time to measured steps.
 
     Columns: num_nodes, num_replicas, atomic_bsz (micro-batch of a replica), accum_step_time and
     optim_step_time (a step without and with gradient exchange, seconds). The parameters written
-    by -o are what `predict` and `optimize` read; initial batch size and gradient statistics are
+    by -o are what `optimize` reads; initial batch size and gradient statistics are
     stored along.
     """
     check_outputs({"--output": output}, observations)
@@ -98,57 +83,12 @@ def goodput_fit_command(
         grad = _given_grad(grad_sqr, grad_var)
         fitted = fit_goodput(*observed.columns())
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
-    is_table = False
     if not deliver(document, output, as_json=as_json):
-        number = "1 observation" if len(observed) == 1 else f"{len(observed):,} observations"
-        title = f"{source_name(observations)}: {number}"
-        shown = fit_line(title, fitted) if quiet else fit_report(title, fitted)
-        stdout_console().print(shown, soft_wrap=quiet)
-        is_table = not quiet
-    for warning in () if is_table else fitted.warnings:
+        title = f"{source_name(observations)}: {counted(len(observed), 'observation')}"
+        stdout_console().print(fit_report(title, fitted))
+        return
+    for warning in fitted.warnings:
         say(f"warning: {warning}")
-
-
-@group.command("predict", short_help="Predict given configurations.")
-def goodput_predict_command(
-    params: ParamsFile,
-    replicas: Replicas,
-    batch_per_replica: Annotated[str, value("LIST", "Samples of a micro-batch of each replica.")],
-    nodes: Nodes = "1",
-    accumulation_steps: Annotated[
-        str, value("LIST", "Micro-batches before the one that exchanges gradients.")
-    ] = "0",
-    init_batch_size: InitBatchSize = None,
-    grad_sqr: GradSqr = None,
-    grad_var: GradVar = None,
-    as_json: opt.Json = False,
-    output: opt.Output = None,
-    verbose: opt.Verbose = False,
-) -> None:
-    """Predict step time, throughput, efficiency and goodput of configurations.
-
-    Lists go together row by row; a single number goes with every row. Efficiency and goodput need
-    gradient statistics and the initial batch size.
-    """
-    check_outputs({"--output": output}, params)
-    given = {
-        "--nodes": nodes,
-        "--replicas": replicas,
-        "--batch-per-replica": batch_per_replica,
-        "--accumulation-steps": accumulation_steps,
-    }
-    lists = {option: parse_counts(text, option) for option, text in given.items()}
-    configurations = [(a, b, c, d) for a, b, c, d in broadcast(lists)]
-    job = _read_job(params, grad_sqr, grad_var, init_batch_size)
-    with about_options(OPTION_OF):
-        rows = predicted_rows(job.perf, job.model, configurations)
-    _warn_of_guesses(job, [(nodes, replicas) for nodes, replicas, *_ in configurations])
-    size = None if job.model is None else job.model.init_batch_size
-    answer = GoodputRows(what="prediction", init_batch_size=size, rows=rows)
-    if not deliver(answer, output, as_json=as_json):
-        stdout_console().print(rows_table(rows))
-        if job.model is None:
-            say(f"note: no efficiency and goodput: {_lack(params)}")
 
 
 @group.command("optimize", short_help="Choose batch sizes of given allocations.")
@@ -157,7 +97,6 @@ def goodput_optimize_command(
     replicas: Replicas,
     max_batch_size: Annotated[int, value("N", "Largest batch over all replicas.", min=1)],
     nodes: Nodes = "1",
-    grid: Annotated[bool, flag("All pairs of nodes and replicas instead.", "--grid")] = False,
     min_per_replica: Annotated[
         int | None, value("N", "Least micro-batch of a replica [1].", min=1)
     ] = None,
@@ -175,89 +114,70 @@ def goodput_optimize_command(
     as_json: opt.Json = False,
     output: opt.Output = None,
     chart: Chart = None,
-    quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Choose the batch size with the highest goodput for each allocation.
 
-    --nodes 1,1,2 --replicas 1,4,16 are three allocations; --grid takes every pair. Needs gradient
-    statistics and the initial batch size, from PARAMS or as options. Exit codes: 0 found, 2 wrong
-    input, 3 the limits allow no configuration at all.
+    --nodes 1,1,2 --replicas 1,4,16 are three allocations. Needs gradient statistics and the initial
+    batch size, from PARAMS or as options. Exit codes: 0 found, 2 wrong input, 3 the limits allow no
+    configuration at all.
     """
     check_outputs({"--output": output, "--chart": chart}, params)
-    allocations = _allocations(nodes, replicas, is_grid=grid)
-    job = _read_job(params, grad_sqr, grad_var, init_batch_size)
-    _warn_of_guesses(job, allocations)
-    if job.model is None:
-        raise InputError(_lack(job.path))
-    least, per_replica = job.model.init_batch_size, (min_per_replica, max_per_replica)
+    lists = {
+        "--nodes": parse_counts(nodes, "--nodes"),
+        "--replicas": parse_counts(replicas, "--replicas"),
+    }
+    allocations = [(a, b) for a, b in broadcast(lists)]
+    model, not_fitted = _read_model(params, grad_sqr, grad_var, init_batch_size)
+    _warn_of_guesses(params, not_fitted, allocations)
+    least, per_replica = model.init_batch_size, (min_per_replica, max_per_replica)
     with about_options(OPTION_OF):
         limits = BatchLimits.of(least, max_batch_size, per_replica, accumulation, compat)
-        rows = best_rows(job.model, allocations, limits)
-    drawn = goodput_chart(job.model, rows, limits)
+        rows = best_rows(model, allocations, limits)
+    drawn = goodput_chart(model, rows, limits)
     write_chart(chart, drawn)
     is_found = any(row.is_allowed for row in rows)
-    answer = GoodputRows(what="optimum", init_batch_size=least, rows=rows)
+    answer = GoodputRows(init_batch_size=least, rows=rows)
     if not deliver(answer, output, as_json=as_json) and is_found:
-        _print_optimum(rows, drawn, quiet=quiet)
+        console = stdout_console()
+        console.print(rows_table(rows))
+        if drawn is not None:
+            console.print(Text(), drawn, sep="\n")
     if not is_found:
         say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
 
 
-def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int, int]]:
-    lists = {
-        "--nodes": parse_counts(nodes, "--nodes"),
-        "--replicas": parse_counts(replicas, "--replicas"),
-    }
-    if not is_grid:
-        return [(a, b) for a, b in broadcast(lists)]
-    if len(lists["--nodes"]) * len(lists["--replicas"]) > MOST_NUMBERS:
-        raise InputError(f"expected at most {MOST_NUMBERS:,} pairs", field="--grid")
-    pairs = [(a, b) for a in lists["--nodes"] for b in lists["--replicas"] if a <= b]
-    if not pairs:
-        raise InputError("expected at most as many nodes as replicas in some pair", field="--grid")
-    return pairs
-
-
-def _print_optimum(rows: Sequence[GoodputRow], chart: LineChart | None, *, quiet: bool) -> None:
-    console = stdout_console()
-    if quiet:
-        for row in rows:
-            console.print(row_line(row), soft_wrap=True)
-        return
-    console.print(rows_table(rows))
-    if chart is not None:
-        console.print(Text(), chart, sep="\n")
-
-
-def _read_job(
+def _read_model(
     path: Path, grad_sqr: float | None, grad_var: float | None, init_batch_size: float | None
-) -> _Job:
-    """Read a parameter file; options replace what it has or lacks."""
+) -> tuple[GoodputModel, frozenset[str]]:
+    """Read a model and the parameters not fitted; options replace what the file has or lacks."""
     document = load_params(path)
     with about_options(OPTION_OF):
         grad = _given_grad(grad_sqr, grad_var) or document.grad_params
         size = document.init_batch_size if init_batch_size is None else init_batch_size
-        model = (
-            None
-            if grad is None or size is None
-            else GoodputModel(document.perf_params, grad, float(size))
-        )
-    return _Job(path, document.perf_params, model, frozenset(document.fixed))
+        if grad is None or size is None:
+            raise InputError(
+                f"{source_name(path)}: expected gradient statistics and the initial batch size, "
+                "in the file or as --grad-sqr, --grad-var and --init-batch-size"
+            )
+        model = GoodputModel(document.perf_params, grad, float(size))
+    return model, frozenset(document.fixed)
 
 
-def _warn_of_guesses(job: _Job, allocations: Iterable[tuple[int, int]]) -> None:
+def _warn_of_guesses(
+    path: Path, not_fitted: frozenset[str], allocations: Iterable[tuple[int, int]]
+) -> None:
     """Warn of parameters that the allocations need and no observation determines."""
     used = set()
     for nodes, replicas in allocations:
         if replicas > 1:
             suffix = "_n" if nodes > 1 else "_r"
             used |= {"alpha" + suffix} | ({"beta" + suffix} if replicas > 2 else set())
-    guessed = sorted(used & job.not_fitted)
+    guessed = sorted(used & not_fitted)
     if guessed:
         say(
-            f"warning: {source_name(job.path)}: no observation speaks of {', '.join(guessed)}, "
+            f"warning: {source_name(path)}: no observation speaks of {', '.join(guessed)}, "
             "which these allocations need; their gradient exchange is a guess"
         )
 
@@ -267,10 +187,3 @@ def _given_grad(sqr: float | None, var: float | None) -> GradParams | None:
         field = "--grad-sqr" if sqr is None else "--grad-var"
         raise InputError("expected both --grad-sqr and --grad-var", field=field)
     return None if sqr is None or var is None else GradParams(sqr, var)
-
-
-def _lack(path: Path) -> str:
-    return (
-        f"{source_name(path)}: expected gradient statistics and the initial batch size, in the "
-        "file or as --grad-sqr, --grad-var and --init-batch-size"
-    )

@@ -20,14 +20,11 @@ from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
-from ppsolve.solver.cli.options import argument, flag, value
+from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import (
     Reporting,
     exit_code,
-    expect_orders,
-    order_of,
-    print_order,
     solve,
 )
 from ppsolve.solver.studies.bench.suite import collect
@@ -64,13 +61,6 @@ def optimize_command(
     fail_on_gap: opt.FailOnGap = None,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    prints_order: Annotated[
-        bool,
-        flag(
-            "Print only the new order: a line per name (kind overlap) or per device (pipeline).",
-            "--print-order",
-        ),
-    ] = False,
     start: Annotated[
         Path | None,
         value("RESULT", "Begin with the schedule of this result; the answer is never worse."),
@@ -92,24 +82,15 @@ def optimize_command(
     began = time.monotonic()
     reporting = Reporting(output, as_json, quiet, verbose)
     check_writable(output, file, *([start] if start else []))
-    if prints_order and (as_json or str(output) == "-"):
-        raise InputError("expected either JSON or the order on stdout", field="--print-order")
     instance = load_instance(file)
     warn_of_units(instance, source_name(file))
     if placements is not None:
-        refuse_given(
-            {"--start": start, "--print-order": prints_order}, "expected no --placements with it"
-        )
+        refuse_given({"--start": start}, "expected no --placements with it")
         cases, shared = _on_placements(file, instance, placements, options)
         raise typer.Exit(_finish(cases, shared, fail_on_gap, reporting, is_ranking=True))
-    if prints_order:
-        expect_orders(instance, file, "--print-order")
     with _about_start(start) as known:
         result = solve(file, instance, options, reporting, began=began, start=known)
-    used_stdout = deliver(result, output, as_json=as_json)
-    if prints_order:
-        _print_order(result)
-    elif not used_stdout:
+    if not deliver(result, output, as_json=as_json):
         _print_report(result, instance, reporting)
     raise typer.Exit(exit_code(result, fail_on_gap))
 
@@ -168,13 +149,6 @@ def _print_report(result: Result, instance: Instance, reporting: Reporting) -> N
         stdout_console().print(summary_line(result), soft_wrap=True)
     else:
         stdout_console().print(report(result, verbose=reporting.verbose, instance=instance))
-
-
-def _print_order(result: Result) -> None:
-    if order_of(result) is None:
-        say(summary_line(result).plain)
-    else:
-        print_order(result, result.instance)
 
 
 def _cases(files: list[str]) -> list[NamedInstance]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -35,7 +34,6 @@ from ppsolve.solver.cli.inputs import note_rounding, refuse_given, validated, wa
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_outputs, stdout_console
 from ppsolve.solver.cli.solving import (
-    expect_orders,
     print_order,
     refuse_not_applicable,
     simulate_entry,
@@ -191,9 +189,6 @@ def show_command(
     links: Annotated[bool, flag("Also draw links and comm streams.", "--links")] = False,
     first: Annotated[float, value("T", "Draw from here.", "--from", min=0)] = 0.0,
     last: Annotated[float | None, value("T", "Draw up to here.", "--to", min=0)] = None,
-    iteration: Annotated[
-        str | None, value("K", "Draw iteration K (or K-L), from 0, of a K-FAC refresh.")
-    ] = None,
     order: Annotated[
         bool,
         flag(
@@ -230,7 +225,7 @@ def show_command(
     wanted.check(*files)
     given = read_given(files)
     window = (first, None if last == inf else last)
-    frame = ViewOptions(links, window, _iterations(iteration, window))
+    frame = ViewOptions(links, window)
     _refuse_contradictions(given, heuristic, window)
     if order and wanted.is_any:
         raise InputError("expected either an order or a picture", field="--order")
@@ -329,17 +324,6 @@ def _drawn(given: Given, frame: ViewOptions, *, exact: bool) -> Drawn | None:
     return drawn
 
 
-def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text.strip())
-    if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise InputError(f"expected K or K-L, got {text[:40]!r}", field="--iteration")
-    if window != (0.0, None):
-        raise InputError("expected either iterations or times", field="--iteration")
-    return int(found[1]), int(found[2] or found[1])
-
-
 def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) -> None:
     first, last = window
     if last is not None and last <= first:
@@ -352,8 +336,9 @@ def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) 
 
 
 def _print_order(given: Given) -> None:
-    if given.instance is not None:
-        expect_orders(given.instance, given.instance_source, "--order")
+    if given.instance is not None and kind_of(given.instance).orders_are is None:
+        message = f"expected an overlap or pipeline instance, this is of kind {given.instance.kind}"
+        raise InputError(message, source=given.instance_source, field="--order")
     if given.data is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
     print_order(given.owner, given.source)

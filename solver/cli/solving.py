@@ -10,7 +10,6 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StopReason
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.documents.files import source_name
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api import api
@@ -143,23 +142,6 @@ def refuse_not_applicable(entry: HeuristicEntry) -> None:
         raise NotApplicableError(f"{entry.name} is not applicable: {entry.reason}")
 
 
-def expect_orders(instance: Instance, path: str | Path, option: str) -> None:
-    """Raise InputError for an instance whose schedules have no order to print.
-
-    Parameters
-    ----------
-    instance : Instance
-        Has orders if its kind is ``overlap`` or ``pipeline``.
-    path : str or Path
-        File of the instance, for the error.
-    option : str
-        The option that asks for the order.
-    """
-    if kind_of(instance).orders_are is None:
-        message = f"expected an overlap or pipeline instance, this is of kind {instance.kind}"
-        raise InputError(message, source=source_name(path), field=option)
-
-
 def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     """Print the order of a result or heuristic's entry, for other programs.
 
@@ -175,20 +157,14 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     InputError
         There is no order; with the reason if it is known.
     """
-    lines = order_of(found)
+    kind = None if found is None or found.kind is None else known_kind(found.kind)
+    lines = None if kind is None or found is None else kind.order_lines(found)
     if lines is None:
-        kind = None if found is None or found.kind is None else known_kind(found.kind)
         noun = (kind and kind.orders_are) or "program order"
         why = f": {_reason(found)}" if found is not None and found.reason else ""
         raise InputError(f"there is no {noun} in it{why}", source=source, field="order")
     shown = map(printable, lines) if sys.stdout.isatty() else lines
     sys.stdout.write("".join(f"{line}\n" for line in shown))
-
-
-def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
-    """Return the lines of the order: a name each, or a device's ops; None if there is none."""
-    kind = None if found is None or found.kind is None else known_kind(found.kind)
-    return None if kind is None or found is None else kind.order_lines(found)
 
 
 def _reason(found: Result | HeuristicEntry) -> str:

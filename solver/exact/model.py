@@ -1,4 +1,4 @@
-"""The CP-SAT model of one problem: built once, tightened as better schedules are found."""
+"""The CP-SAT model of one problem: its rules, its objective and a hint."""
 
 from __future__ import annotations
 
@@ -116,23 +116,6 @@ class CpsatModel:
         if question.known is not None:
             self.variables.hint(question.known)
         _ask(clock)
-
-    def tighten(self, lower: int, best: Schedule) -> None:
-        """Narrow the objective and the windows of a built model to a better schedule.
-
-        Parameters
-        ----------
-        lower : int
-            A proved lower bound, in ticks.
-        best : Schedule
-            A better schedule, in index order; becomes the hint and the largest objective.
-        """
-        variables, self.upper = self.variables, best.value
-        windows = start_windows(self.implied, best.value, heads=variables.windows.earliest)
-        variables.narrow(windows, min(lower, best.value), best.value)
-        # Literals of redundant rules go unhinted rather than with what an older schedule says.
-        variables.model.clear_hints()
-        variables.hint(best)
 
 
 def _ask(clock: Clock) -> None:

@@ -109,7 +109,6 @@ class WaitParams:
     ask: float = 0.02  # between two requests to stop: one before the search begins is lost
     grace: float = 0.2  # to end after such a request; then the run is abandoned
     exit: float = 10.0  # that a process waits at its end for abandoned runs
-    first_calm: float = 2.0  # without a better solution before a restart; doubled by each restart
 
 
 WAIT = WaitParams()

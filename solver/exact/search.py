@@ -1,4 +1,4 @@
-"""Build a model and search it: keep the deadline, restart from better schedules of the board."""
+"""Build a model and search it: keep the deadline, end where the board's schedule suffices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class SharedIncumbent:
         self.bound = model.lower
         self.schedule: Schedule | None = None
         self.searched: int | None = None
-        self.improved = time.monotonic()
         self._board = board
         self._proposes, self._raises = proposes, raises
         # What is known before is no news: the model begins from it, or looks below it.
@@ -77,7 +76,6 @@ class SharedIncumbent:
         with self._lock:
             if self._is_closed:
                 return
-            self.improved = time.monotonic()
             self.searched = value
             if self.value is not None and value >= self.value:
                 return
@@ -157,7 +155,6 @@ class SolverRun:
     ) -> None:
         self.solver = configured(limits, spent, model.traits)
         self.solver.best_bound_callback = lambda value: found.note_bound(math.floor(value))
-        self.began = time.monotonic()
         self._model, self._callback = model.cp, Incumbents(found)
         self._ended = Event()
         self._status: int | None = None
@@ -254,26 +251,11 @@ class SearchedModel(Protocol):
     def adopt(self, schedule: Schedule) -> Schedule:
         """Return a schedule of the board as the model numbers micro-batches."""
 
-    def tighten(self, lower: int, best: Schedule) -> None:
-        """Narrow the model to a better schedule, which becomes its hint.
-
-        Parameters
-        ----------
-        lower : int
-            A proved lower bound, in ticks.
-        best : Schedule
-            The better schedule.
-        """
-
-
-CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID})
-"""Statuses after which no start with a better schedule can change anything."""
-
 
 class CpsatSearch:
-    """Runs of CP-SAT on one model until the optimum is proved or a limit is reached.
+    """A run of CP-SAT on a model until the optimum is proved or a limit is reached.
 
-    The limits are those of all runs together; the clock began before the model was built.
+    The clock began before the model was built.
     """
 
     def __init__(
@@ -285,81 +267,48 @@ class CpsatSearch:
     ) -> None:
         self._model, self._found = model, found
         self._limits, self._clock = limits, clock
-        self._calm = WAIT.first_calm
-        self._left = limits
-        self._units = 0.0
         self._early = min(WAIT.head_start, (clock.left + clock.elapsed) / 20)
-        self._run = self._start()
+        self._run = SolverRun(model, found, limits, clock.elapsed)
 
     def execute(self) -> ExactAnswer:
         """Search until there is no more reason to wait; Ctrl-C returns what is known."""
         interrupted = False
         try:
-            while self._watch():
-                self._start_again()
+            self._watch()
         except KeyboardInterrupt:
             interrupted = True
         if not self._run.stop(WAIT.grace):
             self._run.abandon()
         return self._answer(interrupted)
 
-    def _start(self) -> SolverRun:
-        self._found.searched = None
-        return SolverRun(self._model, self._found, self._left, self._clock.elapsed)
-
-    def _start_again(self) -> None:
-        self._spend()
-        self._calm *= 2
-        best = self._found.schedule
-        if best is not None:
-            self._model.tighten(self._found.bound, best)
-        self._run = self._start()
-
-    def _spend(self) -> None:
-        used = self._run.solver.deterministic_time
-        self._units += used
-        self._left = self._left.less(0.0, used)
-
-    def _watch(self) -> bool:
-        again = False
+    def _watch(self) -> None:
         while not self._run.wait(WAIT.poll):
             self._found.take_incumbent()
-            if self._clock.left <= self._early or self._is_closed():
-                return False
-            again = again or self._has_better_start()
-            if again:
-                self._run.stop(0.0)
-        return again and self._run.status not in CONCLUSIVE and self._clock.left > self._early
-
-    def _is_closed(self) -> bool:
-        return self._is_ahead() and self._found.gap <= self._limits.gap
+            is_closed = self._is_ahead() and self._found.gap <= self._limits.gap
+            if is_closed or self._clock.left <= self._early:
+                return
 
     def _is_ahead(self) -> bool:
         value, searched = self._found.value, self._found.searched
         return value is not None and (searched is None or value < searched)
-
-    def _has_better_start(self) -> bool:
-        last = max(self._run.began, self._found.improved)
-        return self._is_ahead() and time.monotonic() - last >= self._calm
 
     def _answer(self, interrupted: bool) -> ExactAnswer:
         status, solver = self._run.status, self._run.solver
         if status == cp_model.MODEL_INVALID:
             raise RuntimeError("CP-SAT refused the model as invalid")
         reason = StopReason.INTERRUPTED if interrupted else StopReason.TIME
+        units = 0.0
         if status is not None:
-            reason = stop_reason(solver, status, self._left, interrupted)
+            units = solver.deterministic_time
+            reason = stop_reason(solver, status, self._limits, interrupted)
             if status != cp_model.INFEASIBLE:
                 self._found.note_response(solver.response_proto)
-            self._spend()
         self._found.close()
         exact = self._model.memory_is_exact
         if status == cp_model.INFEASIBLE:
-            return ExactAnswer(None, None, True, reason, exact, self._units)
+            return ExactAnswer(None, None, True, reason, exact, units)
         reason = self._found.reason(self._limits.gap) or reason
-        return ExactAnswer(
-            self._found.schedule, self._found.bound, False, reason, exact, self._units
-        )
+        return ExactAnswer(self._found.schedule, self._found.bound, False, reason, exact, units)
 
 
 def stop_reason(
@@ -407,8 +356,7 @@ def solve(
     limits : SearchLimits
     board : Board, optional
         A board of this problem. Schedules that are surely valid are proposed, bounds are raised
-        where `upper` is None. A better incumbent ends the search at the bound, and restarts it
-        where it leads for long.
+        where `upper` is None. A better incumbent ends the search at the bound or within the gap.
 
     Returns
     -------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -98,27 +97,10 @@ class Variables:
         """Return the start of every op in a solution of the model, int64[n] in ticks."""
         return np.array(solution[: len(self.start)], dtype=np.int64)
 
-    def narrow(self, windows: Windows, lower: int, upper: int) -> None:
-        """Replace the domains of the starts and of the objective by narrower ones.
-
-        Parameters
-        ----------
-        windows : Windows
-            Domain of every start. Holds to the very end keep the horizon of the first windows.
-        lower, upper : int
-            Domain of the objective, in ticks.
-        """
-        places = self.model.proto.variables
-        for variable, flat in zip(self.start, windows.starts(self.problem), strict=True):
-            if flat:
-                _set_domain(places[variable.index], flat)
-        _set_domain(places[self.objective.index], [lower, upper])
-
     def hint(self, schedule: Schedule) -> None:
         """Hint a complete schedule: starts, sizes of holds, orders and the objective.
 
-        Without a hint of the objective CP-SAT may find no schedule for long. Hints of redundant
-        rules' variables are kept.
+        Without a hint of the objective CP-SAT may find no schedule for long.
         """
         starts, ends = schedule.start.tolist(), schedule.end.tolist()
         hints = dict(enumerate(starts))
@@ -132,19 +114,9 @@ class Variables:
             ops = self.problem.ops_by_resource[resource]
             hints[variable.index] = int(schedule.start[ops].min())
         hints[self.objective.index] = schedule.value
-        self._set_hints(hints)
-
-    def _set_hints(self, hints: dict[int, int]) -> None:
         given = self.model.proto.solution_hint
-        merged = dict(zip(given.vars, given.values, strict=True)) | hints
-        for field, values in ((given.vars, merged.keys()), (given.values, merged.values())):
-            field.clear()
-            field.extend(list(values))
-
-
-def _set_domain(variable: Any, flat: list[int]) -> None:
-    variable.domain.clear()
-    variable.domain.extend(flat)
+        given.vars.extend(list(hints))
+        given.values.extend(list(hints.values()))
 
 
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:

@@ -41,9 +41,7 @@ def _clipped(allowed: IntArray, low: int, high: int) -> list[int]:
     return [moment for window in kept for moment in window]
 
 
-def start_windows(
-    implied: ImpliedOrder, upper: int | None, heads: IntArray | None = None
-) -> Windows:
+def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     """Return start windows from heads, tails and the best known objective.
 
     Parameters
@@ -52,8 +50,6 @@ def start_windows(
         The problem with its implied order.
     upper : int or None
         Objective of the best known schedule in ticks, None where there is none.
-    heads : int64[n], optional
-        Earliest starts in ticks, of windows made before.
 
     Returns
     -------
@@ -61,8 +57,7 @@ def start_windows(
         They keep an optimal schedule, and every one as good as `upper`.
     """
     problem = implied.problem
-    if heads is None:
-        heads = Relaxations(implied).strong_heads
+    heads = Relaxations(implied).strong_heads
     tails = end_tails(problem, implied.full)
     pinned = problem.pinned != FREE
     if problem.objective is Objective.COMPLETION:

@@ -56,9 +56,6 @@ class RuleParams:
 
     patience: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)  # that rules draw from: never wait to much
     ceiling: float = 0.999  # offset that rounds a limit up instead of down
-    limits_change: float = 0.5  # odds that a change concerns the limits of lanes
-    burst_changes: float = 0.7  # odds that such a change concerns the burst, if there is one
-    patience_changes: float = 0.2  # odds that any other change concerns a patience
     first_bursts: int = 6  # rules with a burst among the first ones
     shaken_shares: tuple[float, ...] = (0.005, 0.02, 0.05)  # of the ops that one shake delays
     generation_cost: int = 2  # effort per op of a list schedule

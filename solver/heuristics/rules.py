@@ -46,7 +46,7 @@ _LIMITED = (
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """The numbers that make one list rule; a search changes them a few at a time."""
+    """The numbers that make one list rule."""
 
     preference: str  # ranks: `TAIL`, `BACKWARD`, `BALANCED` or `EAGER`
     # patience, filler_patience, frees_memory, reserve, promise: as in `PriorityRule`
@@ -147,50 +147,6 @@ class RuleBook:
         if recipe.burst is not None:
             return self.lanes.edges_before_burst(limits, recipe.burst)
         return self.lanes.edges_within(limits, wait_for_last=recipe.wait_for_last)
-
-    def changed(self, recipe: Recipe, rng: random.Random) -> Recipe:
-        """Return a recipe that differs in one choice: a limit, a patience, or the order of kinds.
-
-        Parameters
-        ----------
-        recipe, rng
-            The recipe, which stays as it is, and what draws the choice.
-
-        Returns
-        -------
-        Recipe
-        """
-        if recipe.limits is not None and rng.random() < RULES.limits_change:
-            if recipe.burst is not None and rng.random() < RULES.burst_changes:
-                return replace(recipe, burst=self._changed_burst(recipe.burst, rng))
-            return replace(recipe, limits=self._shifted(recipe.limits, rng))
-        if rng.random() < RULES.patience_changes:
-            if rng.random() < 0.5:
-                return replace(recipe, patience=rng.choice(RULES.patience))
-            return replace(recipe, filler_patience=rng.choice(RULES.patience))
-        noise = np.zeros(self.num_groups) if recipe.noise is None else recipe.noise.copy()
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            noise[rng.randrange(self.num_groups)] += rng.gauss(0.0, 2 * self.mean)
-        preference = TAIL if recipe.preference in {BACKWARD, EAGER} else recipe.preference
-        return replace(recipe, preference=preference, noise=noise)
-
-    def _changed_burst(self, burst: Burst, rng: random.Random) -> Burst:
-        step = rng.choice((-2, -1, 1, 2))
-        choice = rng.randrange(5)
-        if choice == 0:
-            return replace(burst, forwards=max(0, burst.forwards + step))
-        if choice == 1:
-            return replace(burst, free=max(0, burst.free + step))
-        if choice == 2:
-            return replace(burst, kept=max(1, burst.kept + step))
-        return replace(burst, steady=self._shifted(burst.steady, rng))
-
-    def _shifted(self, limits: IntArray, rng: random.Random) -> IntArray:
-        first = rng.randrange(len(limits))
-        last = first + rng.choice((1, 1, 2, len(limits)))
-        shifted = limits.copy()
-        shifted[first:last] += rng.choice((-1, 1))
-        return np.maximum(shifted, 1)
 
     def _plain(self) -> Iterator[Recipe]:
         for preference, patience, filler_patience in (

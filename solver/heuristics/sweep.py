@@ -25,16 +25,12 @@ from ppsolve.solver.structure.implied import index_order
 SWEEP = "list-sweep"
 """Name of the sweep in reports."""
 
-_ARMS = ("shake", "change", "shake", "draw")
-"""Ways to look for a better schedule, taken in turn once the effort is used up."""
-
 
 @dataclass(frozen=True, eq=False)
 class _RatedSchedule:
     score: tuple[int, int]
     number: int
     schedule: Schedule
-    recipe: Recipe | None = None
 
     @property
     def key(self) -> tuple[tuple[int, int], int]:
@@ -61,7 +57,7 @@ def list_sweep(
 
     Effort is counted in ops, and all choices come from a fixed random sequence: without a clock the
     same problem gets the same schedule on every machine. With a limited clock the search goes on
-    until it is over: schedules are shaken, rules changed one choice at a time, new ones drawn.
+    until it is over: schedules are shaken and new rules drawn.
 
     Parameters
     ----------
@@ -181,7 +177,7 @@ class Sweep:
             return
         if self.justifier is not None:
             schedule = self.justifier.improve(schedule.normalised(), 1)
-        self._keep(_RatedSchedule(self._score(schedule), number, schedule, recipe))
+        self._keep(_RatedSchedule(self._score(schedule), number, schedule))
 
     def _count(self) -> int:
         self.number += 1
@@ -212,16 +208,12 @@ class Sweep:
 
     def _go_on(self, steps: int | None) -> None:
         shaken = _Shaken(self.best[0])
-        for arm in islice(cycle(_ARMS), steps):
+        for draws in islice(cycle((False, True)), steps):
             self._share()
             if self._is_over:
                 return
-            if arm == "draw":
+            if draws:
                 self._try(next(self.recipes))
-            elif arm == "change":
-                known = [kept.recipe for kept in self.best if kept.recipe is not None]
-                if known:
-                    self._try(self.book.changed(self.rng.choice(known), self.rng))
             elif self.justifier is not None:
                 shaken = self._shake(self.justifier, shaken)
 

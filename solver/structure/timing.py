@@ -23,15 +23,6 @@ from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 from ppsolve.solver.structure.tables import graph_of, joined, resource_use_of
 
 
-class Network:
-    """Precedences of a problem, and extra ones, as plain Python lists."""
-
-    def __init__(self, problem: Problem, *extra: Edges) -> None:
-        graph = graph_of(problem, *extra)
-        self.pointer: list[int] = graph.pointer.tolist()
-        self.successor: list[int] = graph.successor.tolist()
-
-
 def time_orders(
     problem: Problem, orders: Sequence[IntArray], extra: Edges | None = None
 ) -> Schedule:

@@ -20,14 +20,8 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.curve import Curve, CurvePoint, Over
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.studies.generate.flags import PerDevice
 from ppsolve.solver.studies.plan.placements import figure_of, parsed_pipeline
-
-
-@dataclass(frozen=True)
-class Multiple:
-    """A capacity of `factor` times the memory of p micro-batches on a device: ``1.5p``."""
-
-    factor: Decimal
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Place:
     instance: PipelineInstance
 
 
-def places_of(instance: Instance, over: Over, values: Sequence[Decimal | Multiple]) -> list[Place]:
+def places_of(instance: Instance, over: Over, values: Sequence[Decimal | PerDevice]) -> list[Place]:
     """Return the points of a curve, ascending, equal values once.
 
     Parameters
@@ -48,7 +42,7 @@ def places_of(instance: Instance, over: Over, values: Sequence[Decimal | Multipl
         Gives all but the varied amount.
     over : Over
         The varied amount.
-    values : sequence of Decimal or Multiple
+    values : sequence of Decimal or PerDevice
         Capacities, or whole numbers of micro-batches.
 
     Returns
@@ -84,14 +78,14 @@ def _order(at: Figure | list[Figure]) -> float:
     return float(sum(at)) if isinstance(at, list) else float(at)
 
 
-def _with_capacity(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
+def _with_capacity(instance: PipelineInstance, value: Decimal | PerDevice) -> Place:
     data = instance_data(instance)
     if instance.memory is None:
         raise InputError("this pipeline has no memory; give memory.activation", field="memory")
     capacity: Any = figure_of(value) if isinstance(value, Decimal) else f"{value.factor}p"
     data["memory"] = {**data["memory"], "capacity": capacity}
     made = parsed_pipeline(data)
-    multiple = figure_of(value.factor) if isinstance(value, Multiple) else None
+    multiple = figure_of(value.factor) if isinstance(value, PerDevice) else None
     return Place(_resolved(made), multiple, made)
 
 
@@ -103,15 +97,15 @@ def _resolved(instance: PipelineInstance) -> Figure | list[Figure]:
     return [figure_of(Decimal(each)) for each in amounts]
 
 
-def _with_microbatches(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
+def _with_microbatches(instance: PipelineInstance, value: Decimal | PerDevice) -> Place:
     count = _whole(value)
     data = instance_data(instance) | {"num_microbatches": count}
     return Place(count, None, parsed_pipeline(data))
 
 
-def _whole(value: Decimal | Multiple) -> int:
-    if isinstance(value, Multiple) or value != int(value) or value < 1:
-        shown = f"{value.factor}p" if isinstance(value, Multiple) else str(value)
+def _whole(value: Decimal | PerDevice) -> int:
+    if isinstance(value, PerDevice) or value != int(value) or value < 1:
+        shown = f"{value.factor}p" if isinstance(value, PerDevice) else str(value)
         raise InputError(f"expected a whole number >= 1, got {shown}")
     return int(value)
 
@@ -120,7 +114,7 @@ LEAST_SECONDS = 0.2
 """With less time left no search begins: reading and lowering alone take a tenth of it."""
 
 GROWTH = 1.5
-"""Multiple of its even share of the remaining time that a point may take when visited again."""
+"""PerDevice of its even share of the remaining time that a point may take when visited again."""
 
 
 @dataclass
@@ -276,7 +270,7 @@ TIME_LIMIT = 60.0
 def curve(
     instance: Instance,
     over: Over | str,
-    values: Sequence[Decimal | float | Multiple],
+    values: Sequence[Decimal | float | PerDevice],
     *,
     time_limit: float = TIME_LIMIT,
     on_point: Callable[[Curve], None] = lambda curve: None,
@@ -290,8 +284,8 @@ def curve(
         Gives all but the varied amount.
     over : str
         ``capacity`` or ``microbatches``.
-    values : sequence of number or Multiple
-        The points; a `Multiple` is a capacity in units of p.
+    values : sequence of number or PerDevice
+        The points; a `PerDevice` is a capacity in units of p.
     time_limit : float
         Wall seconds for all points.
     on_point : callable
@@ -312,7 +306,7 @@ def curve(
     if not time_limit > 0:
         raise InputError(f"expected seconds above 0, got {time_limit}", field="time_limit")
     varied = _over(over)
-    numbers = [each if isinstance(each, Multiple) else Decimal(str(each)) for each in values]
+    numbers = [each if isinstance(each, PerDevice) else Decimal(str(each)) for each in values]
     plain = _all_kept(instance) if varied is Over.CAPACITY else None
     seconds = time_limit if plain is None else time_limit / 2
     places = places_of(instance, varied, numbers)

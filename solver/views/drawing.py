@@ -246,14 +246,7 @@ class Drawing:
         yield from ()
 
     def view(self, shown: ScheduleView) -> ScheduleReport:
-        """Return the chart and the figures of a schedule, with or without its instance.
-
-        Raises
-        ------
-        InputError
-            Iterations are asked for that are not there.
-        """
-        shown.frame.refuse_iterations()
+        """Return the chart and the figures of a schedule, with or without its instance."""
         return report_of_schedule(shown)
 
     def warning(self, shown: ScheduleView) -> str | None:

@@ -53,22 +53,6 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     return Group(*parts)
 
 
-def fit_line(title: str, fit: Fit) -> Text:
-    """Return a fit in one line, for `--quiet`.
-
-    Parameters
-    ----------
-    title : str
-    fit : Fit
-
-    Returns
-    -------
-    Text
-    """
-    errors = ", ".join(f"{name} off by {text}" for name, text in _errors(fit))
-    return Text(f"{title}: objective {fit.objective:.6g}, {errors}", overflow="fold")
-
-
 def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
     rest = "" if fit.converged else "  (stopped before it came to rest)"
     yield "objective", f"{fit.objective:.6g}{rest}"
@@ -95,12 +79,11 @@ def number(value: float) -> str:
 
 
 def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
-    """Return configurations, one a row; columns that no row has are left out."""
+    """Return configurations, one a row."""
     best = [figure(row.goodput) if row.is_allowed else "none allowed" for row in rows]
-    has_efficiency = any(row.goodput is not None for row in rows)
     return FittingTable(
-        *(field.column(rows) for field in (ROW_FIELDS if has_efficiency else ROW_FIELDS[:-1])),
-        TableColumn("goodput\n/s", best if has_efficiency else None),
+        *(field.column(rows) for field in ROW_FIELDS),
+        TableColumn("goodput\n/s", best),
         styles=["" if row.is_allowed else "dim" for row in rows],
     )
 
@@ -119,22 +102,6 @@ ROW_FIELDS: tuple[Field[GoodputRow], ...] = (
     Field("samples\n/s", _allowed(lambda row: row.throughput), 3, figure),
     Field("effi-\nciency", _allowed(lambda row: row.efficiency), 0, percent),
 )
-
-
-def row_line(row: GoodputRow) -> Text:
-    """Return the best configuration of an allocation in one line, for `--quiet`."""
-    line = f"{_allocation_text(row.num_nodes, row.num_replicas)}: "
-    if not row.is_allowed:
-        return Text(f"{line}none allowed")
-    per_replica = f"{figure(row.atomic_bsz)} a replica"
-    if row.accum_steps:
-        per_replica += f", {row.accum_steps + 1} times"
-    line += f"goodput {figure(row.goodput)} samples/s, batch {figure(row.batch_size)}"
-    return Text(f"{line} ({per_replica})", overflow="fold")
-
-
-def _allocation_text(nodes: int, replicas: int) -> str:
-    return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
 
 
 def goodput_chart(
@@ -171,7 +138,7 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
 
 
 def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
-    replicas, best = row.num_replicas, row.goodput or 0.0
+    replicas, best = row.num_replicas, row.goodput
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
     local = np.geomspace(first, max(first, last), LAYOUT.steps) / replicas
@@ -183,5 +150,5 @@ def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
     goodput = model.evaluate(row.num_nodes, replicas, atomic[allowed], steps[allowed])
     found = zip(batch[allowed].tolist(), np.asarray(goodput).tolist(), strict=True)
     line = dict(found) | {row.batch_size: best}
-    name = _allocation_text(row.num_nodes, replicas)
+    name = f"{counted(replicas, 'replica')} on {counted(row.num_nodes, 'node')}"
     return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])

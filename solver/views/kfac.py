@@ -18,7 +18,6 @@ from ppsolve.models.core.result import (
     ScheduledOp,
     Status,
 )
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
 from ppsolve.models.kinds.kfac.pattern import DevicePattern, RefreshPattern
@@ -39,8 +38,6 @@ from ppsolve.solver.views.schedule_view import (
     HIDDEN,
     ScheduleReport,
     ScheduleView,
-    ViewOptions,
-    Window,
     busy_table,
 )
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
@@ -60,11 +57,6 @@ def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
     Returns
     -------
     ScheduleReport
-
-    Raises
-    ------
-    InputError
-        Iterations are asked for that are not there.
     """
     source, links, unit = shown.source, shown.frame.links, shown.unit
     counts = _iterations(shown.document)
@@ -78,7 +70,7 @@ def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
         rows if links else devices,
         max(most * period, shown.end),
         shown.unit,
-        _window(shown.frame, most, period),
+        shown.frame.window,
         iterations=[number * period for number in range(most)],
         small_letters="the second pipe",
     )
@@ -106,17 +98,6 @@ def iteration_of(op: ScheduledOp) -> int | None:
     """Return the iteration of an op of the pipeline; None for K-FAC work."""
     _, at, number = op.id.rpartition("@")
     return int(number) if at and number.isdecimal() else None
-
-
-def _window(frame: ViewOptions, most: int, period: float) -> Window:
-    if frame.iterations is None:
-        return frame.window
-    first, last = frame.iterations
-    if last >= most:
-        raise InputError(
-            f"expected iterations from 0 to {most - 1}, got {last}", field="--iteration"
-        )
-    return first * period, (last + 1) * period
 
 
 def _facts(shown: ScheduleView, most: int, period: float) -> Iterator[tuple[str, str]]:

@@ -424,7 +424,6 @@ class OverlapDrawing(Drawing):
         """Return the streams of a program, with what is in flight and held."""
         if shown.schedule is None:
             return super().view(shown)
-        shown.frame.refuse_iterations()
         return report_of_program(shown)
 
     def warning(self, shown: ScheduleView) -> str | None:

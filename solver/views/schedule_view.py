@@ -12,7 +12,6 @@ from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.views.colours import COLLECTIVES
@@ -29,21 +28,6 @@ class ViewOptions:
 
     links: bool = False  # also draw links and comm streams
     window: Window = (0, None)  # part of the time axis, in the schedule's unit; `None` is its end
-    iterations: tuple[int, int] | None = None  # first and last iteration, of schedules that repeat
-
-    def refuse_iterations(self) -> None:
-        """Refuse iterations where nothing repeats.
-
-        Raises
-        ------
-        InputError
-            Iterations are asked for.
-        """
-        if self.iterations is not None:
-            raise InputError(
-                "expected a K-FAC refresh around a pinned pipeline, with its instance",
-                field="--iteration",
-            )
 
 
 @dataclass(frozen=True)

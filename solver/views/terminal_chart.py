@@ -242,8 +242,6 @@ def _hint(chart: Chart, width: int) -> str | None:
     typical = median(lengths) if lengths else 0
     if not 0 < typical * width < last - first:
         return None
-    if len(chart.iterations) > 1:
-        return "ops are narrower than columns; --iteration K draws one iteration"
     ends = (first, first + typical * width / LAYOUT.readable)
     shown = " --to ".join(format_float_positional(float(f"{time:.2g}"), trim="-") for time in ends)
     return f"ops are narrower than columns; --from {shown} draws a part with names"

@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-from itertools import takewhile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -70,11 +69,6 @@ class TestFit:
         lines = done.stdout.split("\n")
         assert lines == [line.rstrip() for line in lines]
 
-    def test_quiet_is_one_line(self, run):
-        done = run("fit", "obs.json", "-q")
-        assert done.stdout.count("\n") == 1
-        assert done.stdout.startswith("obs.json: 18 observations: objective ")
-
     def test_both_formats_and_stdin_say_the_same(self, run, here):
         text = (here / "obs.json").read_text()
         answers = {
@@ -101,16 +95,15 @@ class TestFit:
         assert "warning: " in run("fit", "one.json").stdout
         done = run("fit", "one.json", "-o", "-")
         assert done.stderr.startswith("warning: ")
-        assert run("fit", "one.json", "-q").stderr == done.stderr
 
     def test_allocations_that_nobody_observed(self, run, here):
         alone = [{**row, "num_nodes": 1, "num_replicas": 1} for row in observations()]
         (here / "alone.json").write_text(json.dumps(alone))
         fitted = run("fit", "alone.json", "-o", str(here / "alone.params.json"), *JOB)
         assert fitted.exit_code == 0, fitted.stderr
-        args = ("alone.params.json", "--batch-per-replica", "128", "--replicas")
-        assert "guess" not in run("predict", *args, "1").stderr
-        guessed = run("predict", *args, "8", "--nodes", "2").stderr
+        args = ("alone.params.json", "--max-batch-size", "256", "--replicas")
+        assert "guess" not in run("optimize", *args, "1").stderr
+        guessed = run("optimize", *args, "8", "--nodes", "2").stderr
         assert "no observation speaks of alpha_n, beta_n, which these allocations need" in guessed
 
     @pytest.mark.parametrize(
@@ -153,81 +146,6 @@ class TestFit:
         assert run("fit", "bad.csv").exit_code == 2
 
 
-class TestPredict:
-    ROWS = ("--nodes", "1,2", "--replicas", "1,8", "--batch-per-replica", "128")
-
-    def test_rows(self, run):
-        done = run("predict", "params.json", *self.ROWS, "--accumulation-steps", "0-1", "--json")
-        answer = GoodputRows.model_validate_json(done.stdout)
-        assert (answer.what, answer.init_batch_size) == ("prediction", 128)
-        chosen = ([1, 2], [1, 8], [128, 128], [0, 1])
-        for name in ("step_time", "throughput"):
-            expected = getattr(MODEL if name == "throughput" else MODEL.perf, name)(*chosen)
-            assert [getattr(row, name) for row in answer.rows] == pytest.approx(expected, rel=1e-12)
-        goodput = [row.goodput for row in answer.rows]
-        assert goodput == pytest.approx(MODEL.evaluate(*chosen), rel=1e-12)
-        assert [row.batch_size for row in answer.rows] == [128, 2048]
-
-    def test_table_and_file(self, run, here):
-        done = run("predict", "params.json", *self.ROWS, "-o", "rows.json")
-        assert (done.exit_code, done.stderr) == (0, "")
-        assert done.stdout.splitlines()[1].split()[:2] == ["nodes", "cas"]
-        assert len(GoodputRows.model_validate_json((here / "rows.json").read_text()).rows) == 2
-
-    def test_without_gradient_statistics(self, run):
-        done = run("predict", "bare.json", "--replicas", "1", "--batch-per-replica", "8")
-        assert done.exit_code == 0
-        assert "ciency" not in done.stdout
-        assert done.stderr == (
-            "note: no efficiency and goodput: bare.json: expected gradient statistics and the "
-            "initial batch size, in the file or as --grad-sqr, --grad-var and --init-batch-size\n"
-        )
-        given = run("predict", "bare.json", "--replicas", "1", "--batch-per-replica", "128", *JOB)
-        assert "ciency" in given.stdout
-
-    def test_options_replace_what_the_file_has(self, run):
-        args = ("--replicas", "1", "--batch-per-replica", "128", "--json")
-        done = run("predict", "params.json", *args, "--init-batch-size", "64")
-        row = GoodputRows.model_validate_json(done.stdout).rows[0]
-        model = GoodputModel(MODEL.perf, MODEL.grad, 64)
-        assert row.efficiency == pytest.approx(model.efficiency(128), rel=1e-12)
-
-    @pytest.mark.parametrize(
-        ("args", "message"),
-        [
-            (
-                ["--replicas", "1,2", "--nodes", "1,1,1", "--batch-per-replica", "8"],
-                "expected lists of one length or single numbers: --nodes has 3, --replicas has 2",
-            ),
-            (
-                ["--replicas", "1,0", "--batch-per-replica", "128"],
-                "--replicas[1]: expected a whole number >= 1, got 0",
-            ),
-            (
-                ["--replicas", "1", "--nodes", "2", "--batch-per-replica", "128"],
-                "--nodes[0]: expected at most as many nodes as replicas, got 2",
-            ),
-            (
-                ["--replicas", "1", "--batch-per-replica", "0"],
-                "--batch-per-replica[0]: expected a number > 0, got 0",
-            ),
-            (
-                ["--replicas", "one", "--batch-per-replica", "64"],
-                "--replicas: expected numbers (1,2,4) or ranges (1-8), got 'one'",
-            ),
-        ],
-    )
-    def test_errors(self, run, args, message):
-        done = run("predict", "params.json", *args)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr == f"error: {message}\n"
-
-    def test_errors_of_the_file(self, run, here):
-        (here / "bad.json").write_text(json.dumps({**PARAMS, "params": {**PERF, "gamma": 0.5}}))
-        done = run("predict", "bad.json", *self.ROWS)
-        assert done.stderr == "error: bad.json: params.gamma: expected a number >= 1, got 0.5\n"
-
-
 class TestOptimize:
     ROWS = ("--nodes", "1,1,2", "--replicas", "1,4,16", "--max-batch-size", "4096")
 
@@ -254,23 +172,6 @@ class TestOptimize:
             line.split() for line in done.stdout.splitlines()
         ]
         assert max(map(len, done.stdout.splitlines())) <= 80
-
-    def test_quiet_is_a_line_each(self, run):
-        lines = run("optimize", "params.json", *self.ROWS, "-q").stdout.splitlines()
-        assert len(lines) == 3
-        assert lines[2].startswith("16 replicas on 2 nodes: goodput ")
-
-    def test_grid_is_every_pair(self, run):
-        args = ("--nodes", "1,2", "--replicas", "1..6", "--max-batch-size", "2048", "--grid")
-        answer = GoodputRows.model_validate_json(
-            run("optimize", "params.json", *args, "--json").stdout
-        )
-        pairs = [(1, count) for count in range(1, 7)] + [(2, count) for count in range(2, 7)]
-        goodput, *_ = MODEL.optimize(*zip(*pairs, strict=True), max_batch_size=2048)
-        assert [(row.num_nodes, row.num_replicas) for row in answer.rows] == pairs
-        assert [row.goodput for row in answer.rows] == pytest.approx(goodput.tolist())
-        shown = run("optimize", "params.json", *args).stdout.splitlines()
-        assert len(list(takewhile(str.strip, shown))) == 4 + len(answer.rows)
 
     def test_limits_that_allow_nothing(self, run):
         args = ("--replicas", "2,4", "--max-batch-size", "256", "--min-per-replica", "200")
@@ -300,14 +201,6 @@ class TestOptimize:
                 ["--max-batch-size", "256", "--min-per-replica", "9", "--max-per-replica", "3"],
                 "--min-per-replica, --max-per-replica: expected (least, greatest), got (9, 3)",
             ),
-            (
-                ["--max-batch-size", "256", "--nodes", "8-9", "--grid"],
-                "--grid: expected at most as many nodes as replicas in some pair",
-            ),
-            (
-                ["--max-batch-size", "256", "--nodes", "1-2000", "--replicas", "1-2000", "--grid"],
-                "--grid: expected at most 100,000 pairs",
-            ),
             (["--max-batch-size", "256", "--chart", "x.jpg"], "x.jpg: --chart: expected a file na"),
             (["--max-batch-size", "256", "-o", "no/x"], "no/x: --output: the directory no does no"),
         ],
@@ -317,6 +210,40 @@ class TestOptimize:
         assert (done.exit_code, done.stdout) == (2, "")
         assert done.stderr.startswith(f"error: {message}")
         assert done.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (
+                ["--replicas", "1,2", "--nodes", "1,1,1"],
+                "expected lists of one length or single numbers: --nodes has 3, --replicas has 2",
+            ),
+            (["--replicas", "1,0"], "--replicas[1]: expected a whole number >= 1, got 0"),
+            (
+                ["--replicas", "1", "--nodes", "2"],
+                "--nodes[0]: expected at most as many nodes as replicas, got 2",
+            ),
+            (
+                ["--replicas", "one"],
+                "--replicas: expected numbers (1,2,4) or ranges (1-8), got 'one'",
+            ),
+        ],
+    )
+    def test_errors_of_allocations(self, run, args, message):
+        done = run("optimize", "params.json", "--max-batch-size", "256", *args)
+        assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+    def test_errors_of_the_file(self, run, here):
+        (here / "bad.json").write_text(json.dumps({**PARAMS, "params": {**PERF, "gamma": 0.5}}))
+        done = run("optimize", "bad.json", *self.ROWS)
+        assert done.stderr == "error: bad.json: params.gamma: expected a number >= 1, got 0.5\n"
+
+    def test_options_replace_what_the_file_has(self, run):
+        args = ("--replicas", "1", "--max-batch-size", "128", "--json")
+        done = run("optimize", "params.json", *args, "--init-batch-size", "64")
+        row = GoodputRows.model_validate_json(done.stdout).rows[0]
+        model = GoodputModel(MODEL.perf, MODEL.grad, 64)
+        assert row.efficiency == pytest.approx(model.efficiency(row.batch_size), rel=1e-12)
 
     def test_it_needs_gradient_statistics(self, run):
         args = ("--replicas", "1", "--max-batch-size", "256")
@@ -337,7 +264,7 @@ class TestOptimize:
 class TestCharts:
     def test_files(self, run, here):
         for name in ("a.png", "a.svg"):
-            done = run("optimize", "params.json", *TestOptimize.ROWS, "--chart", name, "-q")
+            done = run("optimize", "params.json", *TestOptimize.ROWS, "--chart", name)
             assert done.exit_code == 0
         assert (here / "a.png").read_bytes().startswith(b"\x89PNG\r\n")
         svg = (here / "a.svg").read_text()

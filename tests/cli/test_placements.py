@@ -51,7 +51,6 @@ def test_a_table_has_a_row_for_each(run):
         (("--placements", "linear,zigzag"), "--placements: expected linear, interleaved, vshape"),
         (("--placements", ""), "--placements: expected linear, interleaved"),
         (("--placements", "vshape:3"), "equal.json: stages_per_device: expected 2 with"),
-        (("--placements", "linear", "--print-order"), "--print-order: expected no --placements"),
         (("--placements", "linear", "--start", "x.json"), "--start: expected no --placements"),
     ],
 )

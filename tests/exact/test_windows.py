@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.bounds.spans import Spans
 from ppsolve.solver.exact import windows as module
-from ppsolve.solver.exact.variables import Variables
 from ppsolve.solver.exact.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import op, small
@@ -43,18 +41,6 @@ def test_without_a_value_everything_may_run_one_after_the_other() -> None:
 def test_a_pinned_op_has_one_start() -> None:
     found = windows(small([op("a", 2, start=5), op("b", 1)], [("a", "b")]), 20)
     assert bounds(found) == [(5, 5), (7, 19)]
-
-
-def test_narrower_windows_replace_the_domains_of_starts() -> None:
-    problem = small([op("a", 2, "r"), op("b", 3, "r")], [("a", "b")])
-    implied = ImpliedOrder(problem)
-    wide, narrow = start_windows(implied, 9), start_windows(implied, 6)
-    variables = Variables(cp_model.CpModel(), implied, wide, 0, 9)
-    variables.narrow(narrow, 5, 6)
-    places = variables.model.proto.variables
-    found = [list(places[start.index].domain) for start in variables.start]
-    assert found == [[0, 1], [2, 3]]
-    assert list(places[variables.objective.index].domain) == [5, 6]
 
 
 def test_a_value_that_cannot_be_reached_leaves_the_earliest_starts() -> None:

@@ -49,9 +49,9 @@ def test_columns_that_stay_are_not_called_left_out():
     assert "left out" not in drawn(FittingTable(TableColumn("a long header", ["1"])), 5)
 
 
-def chart(count, length, part=(0, None), **fields):
+def chart(count, length, part=(0, None)):
     bars = [Bar(k * length, (k + 1) * length, "F", "F", f"F{k}") for k in range(count)]
-    return Chart([Row("device 0", True, bars)], count * length, "us", part, **fields)
+    return Chart([Row("device 0", True, bars)], count * length, "us", part)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,6 @@ def test_a_chart_of_ops_narrower_than_columns_names_a_part(part, hint):
     """80 columns less 10 for the name and 5 for the share: 65 ops, or 22 with 3 columns each."""
     text = " ".join(drawn(chart(200, 10, part), 80).split())
     assert "ops are narrower" not in text if hint is None else hint in text
-
-
-def test_a_refresh_names_iterations():
-    text = drawn(chart(200, 10, iterations=[0, 1000]), 80)
-    assert "--iteration K draws one iteration" in text
 
 
 @pytest.mark.parametrize("count", [0, 1, 65])

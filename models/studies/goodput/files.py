@@ -284,19 +284,19 @@ class GoodputRow(Reported):
     step_time: float | None = None
     throughput: float | None = None
     efficiency: float | None = None
-    goodput: float | None = None
+    goodput: float
 
     @property
     def is_allowed(self) -> bool:
         """Whether the limits allow any configuration there."""
-        return self.goodput is None or self.goodput > 0
+        return self.goodput > 0
 
 
 class GoodputRows(Reported):
-    """Predictions (`prediction`), or the best of each allocation (`optimum`)."""
+    """The best configuration of each allocation."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["goodput-result"] = "goodput-result"
-    what: Literal["prediction", "optimum"]
-    init_batch_size: float | None = None
+    what: Literal["optimum"] = "optimum"
+    init_batch_size: float
     rows: tuple[GoodputRow, ...]

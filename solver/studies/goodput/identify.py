@@ -157,11 +157,11 @@ def _fixed(design: Design) -> Iterator[tuple[int, str]]:
 
 
 def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[str, ...]:
-    """Return a warning for each free parameter, or group of them, that the data leave open.
+    """Return a warning for each free parameter that the data leave open.
 
-    A group is found as the null space of the slopes of all predicted logarithms by the logarithms
-    of the parameters, at a point where no part of the times is negligible. A single parameter is
-    also named if at `params`, away from its bounds, hardly any prediction moves.
+    They have a share in the null space of the slopes of all predicted logarithms by the logarithms
+    of the parameters, at a point where no part of the times is negligible; or at `params`, away
+    from their bounds, hardly any prediction moves.
 
     Parameters
     ----------
@@ -181,17 +181,13 @@ def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[
     slopes = _slopes(design, box.clip(_balanced(design, params)))[:, free]
     _, sizes, directions = np.linalg.svd(np.linalg.qr(slopes, mode="r"))
     seen = np.count_nonzero(sizes > FIT.blind * np.max(sizes, initial=0.0))
-    open_space = directions[seen:].T @ directions[seen:]
-    warnings, named = [], set()
-    for group in _groups(open_space):
-        named.update(free[group].tolist())
-        warnings.append(_left_open(design, free[group].tolist(), open_space[np.ix_(group, group)]))
+    is_open = np.sum(directions[seen:] ** 2, axis=0) > FIT.blind
     reach = np.max(np.abs(_slopes(design, params)), axis=0)
-    for index in free.tolist():
-        inside = box.lower[index] < params[index] < box.upper[index]
-        if index not in named and inside and reach[index] < FIT.faint:
-            warnings.append(f"{NAMES[index]}: the observations hardly depend on it")
-    return tuple(warnings)
+    is_faint = (box.lower < params) & (params < box.upper) & (reach < FIT.faint)
+    return tuple(
+        f"{NAMES[index]}: the observations do not identify it"
+        for index in free[is_open | is_faint[free]].tolist()
+    )
 
 
 def _slopes(design: Design, params: Floats) -> Floats:
@@ -208,35 +204,3 @@ def _balanced(design: Design, params: Floats) -> Floats:
     time = params[ALPHA_C] + params[BETA_C] * size
     each = time / np.max(design.further)
     return np.array([0.6 * time, 0.4 * time / size, 0.7 * time, each, 0.8 * time, each, 2.3])
-
-
-def _groups(open_space: Floats) -> Iterator[list[int]]:
-    tied = np.abs(open_space) > FIT.blind
-    left = set(np.flatnonzero(np.diag(tied)).tolist())
-    while left:
-        group, reached = set(), {min(left)}
-        while reached:
-            group |= reached
-            reached = set(np.flatnonzero(np.any(tied[sorted(reached)], axis=0)).tolist()) - group
-        left -= group
-        yield sorted(group)
-
-
-def _left_open(design: Design, group: list[int], open_space: Floats) -> str:
-    names = ", ".join(NAMES[index] for index in group)
-    if len(group) == 1:
-        return f"{names}: the observations do not identify it{_reason(design, group[0])}"
-    if np.trace(open_space) < 1.5:
-        return f"{names}: only their combination is identified"
-    return f"{names}: only combinations of them are identified"
-
-
-def _reason(design: Design, index: int) -> str:
-    exchanged = design.several_nodes | design.one_node
-    if index == GAMMA and not np.any(exchanged):
-        return " (no observation with more than one replica)"
-    if index == BETA_N and not np.any(design.several_nodes & design.beyond_two):
-        return " (no observation with several nodes and more than two replicas)"
-    if index == BETA_R and not np.any(design.one_node & design.beyond_two):
-        return " (no observation with one node and more than two replicas)"
-    return ""

@@ -196,38 +196,6 @@ def _params(name: str, kind: type[Any], value: Any) -> Any:
         raise InputError(error.message, field=f"{name}.{error.field}") from None
 
 
-Configuration = tuple[int, int, int, int]
-"""Nodes, replicas, samples of a micro-batch and replica, accumulation steps."""
-
-
-def predicted_rows(
-    perf: PerfParams, model: GoodputModel | None, configurations: Sequence[Configuration]
-) -> tuple[GoodputRow, ...]:
-    """Return the step time, throughput, efficiency and goodput of each configuration.
-
-    Parameters
-    ----------
-    perf : PerfParams
-        Step times.
-    model : GoodputModel or None
-        With gradient statistics; without it efficiency and goodput are absent.
-    configurations : sequence of Configuration
-        At least one.
-
-    Returns
-    -------
-    tuple of GoodputRow
-        Without efficiency and goodput below the initial batch size, where they are not defined.
-    """
-    chosen = np.array(configurations, dtype=np.int64).T
-    figures = _times(perf, chosen) if model is None else _figures(model, chosen)
-    least = np.inf if model is None else model.init_batch_size
-    return tuple(
-        _row(configuration, found if _batch(configuration) >= least else found[:2])
-        for configuration, found in zip(configurations, figures.T.tolist(), strict=True)
-    )
-
-
 def best_rows(
     model: GoodputModel, allocations: Sequence[tuple[int, int]], limits: BatchLimits
 ) -> tuple[GoodputRow, ...]:
@@ -253,9 +221,8 @@ def best_rows(
     allowed = best.goodput > 0
     figures = np.zeros((4, len(nodes)))
     figures[:, allowed] = _figures(model, chosen[:, allowed])
-    nothing = (None, None, None, 0.0)
     return tuple(
-        _row(configuration, reached if fits else nothing)
+        _row(configuration, reached if fits else None)
         for configuration, reached, fits in zip(
             chosen.T.tolist(), figures.T.tolist(), allowed.tolist(), strict=True
         )
@@ -267,25 +234,24 @@ def _batch(configuration: Any) -> Any:
     return replicas * atomic * (accum + 1)
 
 
-def _times(perf: PerfParams, chosen: IntArray) -> Floats:
-    step_time = perf.step_time(*chosen)
-    return np.array([step_time, _batch(chosen) / step_time])
-
-
 def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
-    step_time, throughput = _times(model.perf, chosen)
-    efficiency = model.efficiency(_batch(chosen))
+    step_time = model.perf.step_time(*chosen)
+    batch = _batch(chosen)
+    throughput, efficiency = batch / step_time, model.efficiency(batch)
     return np.array([step_time, throughput, efficiency, throughput * efficiency])
 
 
-def _row(configuration: Sequence[int], figures: Sequence[float | None]) -> GoodputRow:
+def _row(configuration: Sequence[int], figures: Sequence[float] | None) -> GoodputRow:
     nodes, replicas, atomic, accum = configuration
-    names = ("step_time", "throughput", "efficiency", "goodput")
+    step_time, throughput, efficiency, goodput = figures or (None, None, None, 0.0)
     return GoodputRow(
         num_nodes=nodes,
         num_replicas=replicas,
         atomic_bsz=atomic,
         accum_steps=accum,
         batch_size=_batch(configuration),
-        **dict(zip(names, figures, strict=False)),
+        step_time=step_time,
+        throughput=throughput,
+        efficiency=efficiency,
+        goodput=goodput,
     )

@@ -85,7 +85,11 @@ def test_memory_for_no_split_is_proved() -> None:
 
 REFUSED = [
     ({"layers": {**LAYERS, "body": {**LAYERS["body"], "count": 1}}}, "layers.body.count", "2 lay"),
-    ({"layers": {**LAYERS, "recompute": LAYERS["recompute"] * 2}}, "layers.recompute[1].name", "own"),
+    (
+        {"layers": {**LAYERS, "recompute": LAYERS["recompute"] * 2}},
+        "layers.recompute[1].name",
+        "own",
+    ),
     (
         {"layers": {**LAYERS, "recompute": [{"name": "full", "time": 1, "held": 2}]}},
         "layers.recompute[0].held",

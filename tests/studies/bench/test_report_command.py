@@ -41,8 +41,7 @@ def test_tables_on_the_terminal(run: Run) -> None:
     assert lines == [line.rstrip() for line in lines]
 
 
-def test_markdown_and_json_on_stdout(run: Run) -> None:
-    assert run("r.jsonl", "--markdown").stdout.startswith("# Benchmark report\n")
+def test_json_on_stdout(run: Run) -> None:
     found = json.loads(run("r.jsonl", "--json").stdout)
     assert found["every"]["total"]["instances"] == 3
 
@@ -130,7 +129,6 @@ FORMATS = "--output: expected a file name ending in .md, .csv, .json or .html"
             ["r.jsonl", "-o", "link.md"],
             "link.md: --output: this is the input r.jsonl, give another",
         ),
-        (["r.jsonl", "--markdown", "--json"], "--markdown: expected either --markdown or --json"),
         (["r.jsonl", "--pictures", "r.jsonl"], "r.jsonl: --pictures: expected a folder, this is a"),
         (["r.jsonl", "twice.jsonl"], 'twice.jsonl: line 2: instance: "two" of family "a" is there'),
         (["r.jsonl", "ms.jsonl"], 'r.jsonl: time_unit: "two" of family "a" is in us, in ms.jsonl'),

@@ -12,7 +12,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.curve import values_of
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.studies import curve as search
-from ppsolve.solver.studies.curve import Multiple, ends_first
+from ppsolve.solver.studies.curve import ends_first
+from ppsolve.solver.studies.generate.flags import PerDevice
 
 PIPELINE = ppsolve.PipelineInstance(
     name="three",
@@ -118,8 +119,8 @@ def test_micro_batches_say_their_own_share():
         ("4", [Decimal(4)]),
         ("1,2.5", [Decimal(1), Decimal("2.5")]),
         ("1:3", [Decimal(1), Decimal(2), Decimal(3)]),
-        ("0.5p:1p:0.25p", [Multiple(Decimal(x)) for x in ("0.5", "0.75", "1")]),
-        ("1p,6", [Multiple(Decimal(1)), Decimal(6)]),
+        ("0.5p:1p:0.25p", [PerDevice(Decimal(x)) for x in ("0.5", "0.75", "1")]),
+        ("1p,6", [PerDevice(Decimal(1)), Decimal(6)]),
     ],
 )
 def test_values_are_read(text, values):

@@ -340,7 +340,6 @@ class JointModel:
         """Hint a schedule of some choice of modes."""
         choice = schedule.problem.choice
         starts = _by_name(schedule.problem, schedule.start.tolist())
-        self.cp.clear_hints()
         for name, variable in _by_name(self.problem, self.start).items():
             self.cp.add_hint(variable, starts[name])
         for stage, microbatch in np.ndindex(*self.modes.shape):
@@ -354,22 +353,6 @@ class JointModel:
     def adopt(self, schedule: Schedule) -> Schedule:
         """Return a schedule as it is: its micro-batches may have any modes."""
         return schedule
-
-    def tighten(self, lower: int, best: Schedule) -> None:
-        """Narrow the makespan to that of a better schedule.
-
-        Parameters
-        ----------
-        lower : int
-            A proved lower bound, in ticks.
-        best : Schedule
-            Becomes the hint.
-        """
-        self.upper = best.value
-        domain = self.cp.proto.variables[self.objective.index].domain
-        domain.clear()
-        domain.extend([min(lower, best.value), best.value])
-        self.hint(best)
 
     def schedule_of(self, solution: list[int]) -> Schedule:
         """Return the schedule of a solution of the model, of the problem of its modes."""
