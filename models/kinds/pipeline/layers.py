@@ -178,7 +178,8 @@ def with_even_layers(data: Any, stages: int | None) -> Any:
     try:
         layers = given if isinstance(given, Layers) else Layers.parse(given)
     except InputError as error:
-        raise error.about("layers") from None
+        field = ".".join(filter(None, ("layers", error.field)))
+        raise InputError(error.message, field=field) from None
     if layers.body.count < stages:
         raise InputError(
             f"expected at least {stages} layers (one for each stage), got {layers.body.count}",

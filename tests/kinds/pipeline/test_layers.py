@@ -102,7 +102,7 @@ REFUSED = [
     ),
     ({"times": {"forward": 1, "backward": 2}}, "times.forward", "in layers, got both"),
     ({"memory": {"capacity": 4, "activation": 2}}, "memory.activation", "in layers, got both"),
-    ({"placement": "bidirectional"}, "placement", "with layers"),
+    ({"placement": "bidirectional", "num_microbatches": 4}, "placement", "with layers"),
 ]
 
 
