@@ -48,6 +48,7 @@ class ModesParams:
     joint_cells: int = 150  # stages x micro-batches up to which one model proves more than choices
     choice_share: float = 0.3  # for local search over choices, rated by list schedules
     order_share: float = 0.4  # for the orders of the best choice
+    near_share: float = 0.5  # for other modes of single stages, each with orders of its own
     variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows
     price_share: float = 0.15  # of the time of the last search: to try other modes of single stages
     question_units: float = 0.5  # deterministic time of the first question about a choice

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+
+NEARBY = "other modes"
+"""Name of this search in reports."""
+
+NEAR = 0.05
+"""Share of the best makespan within which orders of a list schedule are searched."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +38,8 @@ class Alternative:
         return float(measure(self.schedule).peak_memory[device])
 
 
-def alternatives_of(
-    problems: ModeProblems, best: Schedule, clock: Clock, *, searches: bool
-) -> list[Alternative]:
-    """Return every other mode of every stage, with as good a schedule as the time allows.
+def alternatives_of(problems: ModeProblems, best: Schedule, clock: Clock) -> Iterator[Alternative]:
+    """Yield every other mode of every stage, with as good a schedule as the time allows.
 
     Parameters
     ----------
@@ -43,25 +49,46 @@ def alternatives_of(
         The best schedule; all stages but one keep its modes.
     clock : Clock
         Its time is shared by all of them; those after its end are left out.
-    searches : bool
-        Whether orders are searched too.
 
-    Returns
-    -------
-    list of Alternative
-        By stage.
+    Yields
+    ------
+    Alternative
+        By stage; orders are searched where a list schedule is not far above the best.
     """
-    choice, found = best.problem.choice, list[Alternative]()
+    choice = best.problem.choice
     stages, modes = range(choice.shape[0]), range(len(problems.modes.names))
     wanted = [(s, mode) for s in stages for mode in modes if choice[s, 0] != mode]
     for number, (stage, mode) in enumerate(wanted):
         if clock.is_over:
-            break
+            return
         share = clock.share(1 / (len(wanted) - number))
         changed = choice.copy()
         changed[stage] = mode
         schedule = problems.schedule(changed)
-        if schedule is not None and searches and obstacle(schedule.problem) is None:
+        is_near = schedule is not None and schedule.value < (1 + NEAR) * best.value
+        if schedule is not None and is_near and obstacle(schedule.problem) is None:
             schedule = order_search(schedule, Effort(share))
-        found.append(Alternative(stage, mode, schedule))
-    return found
+        yield Alternative(stage, mode, schedule)
+
+
+def improve(problems: ModeProblems, board: Board, clock: Clock) -> None:
+    """Change modes of single stages as long as that gives better schedules.
+
+    Parameters
+    ----------
+    problems : ModeProblems
+        Problems of all choices.
+    board : Board
+        Has a schedule; better ones are proposed.
+    clock : Clock
+        Its time.
+    """
+    while not clock.is_over and not board.is_closed:
+        best = board.schedule
+        assert best is not None
+        for each in alternatives_of(problems, best, clock.share(0.5)):
+            if each.schedule is not None and each.schedule.value < best.value:
+                board.propose(each.schedule, NEARBY)
+                break
+        else:
+            return

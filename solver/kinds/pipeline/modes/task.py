@@ -17,7 +17,12 @@ from ppsolve.solver.board import Board, Incumbent, WrongScheduleError, admit_che
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, SearchLimits
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
-from ppsolve.solver.kinds.pipeline.modes.alternatives import Alternative, alternatives_of
+from ppsolve.solver.kinds.pipeline.modes.alternatives import (
+    NEARBY,
+    Alternative,
+    alternatives_of,
+    improve,
+)
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
 from ppsolve.solver.kinds.pipeline.modes.variants import VARIANTS, Variants
@@ -95,15 +100,25 @@ def solve_small_jointly(turn: Turn) -> StopReason | None:
     return reason if reason in {StopReason.INFEASIBLE, StopReason.INTERRUPTED} else None
 
 
+def is_timed_by_stage(turn: Turn) -> bool:
+    """Apply where stages have modes of their own, and a clock runs."""
+    is_timed = turn.clock.is_limited and not turn.options.deterministic
+    return decides_stages(turn) and is_timed
+
+
+def improve_modes(turn: Turn) -> None:
+    """Change modes of single stages as long as that gives better schedules."""
+    improve(turn.task.problems, turn.board, turn.clock)
+
+
 def try_other_modes(turn: Turn) -> None:
     """Try every other mode of every stage, one at a time."""
     task, best = turn.task, turn.board.schedule
-    is_timed = turn.clock.is_limited and not turn.options.deterministic
-    if is_timed and best is not None:
-        task.alternatives = alternatives_of(task.problems, best, turn.clock, searches=True)
+    if best is not None:
+        task.alternatives = list(alternatives_of(task.problems, best, turn.clock))
         for each in task.alternatives:
             if each.schedule is not None:
-                turn.board.propose(each.schedule, "other modes")
+                turn.board.propose(each.schedule, NEARBY)
 
 
 MODE_STEPS: tuple[Step | Steps, ...] = (
@@ -120,6 +135,7 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
     Step(
         "orders", has_best_choice, lambda t: t.params.modes.order_share, search_orders, EXACT_SLACK
     ),
+    Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve_modes),
     Step(
         VARIANTS,
         has_time_to_search,
@@ -129,7 +145,7 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
     ),
     Step(EXACT, has_joint_model, _last_share, solve_jointly, EXACT_SLACK),
     SETTLED,
-    Step("other modes", decides_stages, whole, try_other_modes, EXACT_SLACK, runs_anyway=True),
+    Step(NEARBY, is_timed_by_stage, whole, try_other_modes, EXACT_SLACK, runs_anyway=True),
     VERIFIED,
     ROBUST,
 )
