@@ -55,6 +55,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.exact.window_work",
     "ppsolve.solver.kinds.kfac.exact",
     "ppsolve.solver.kinds.overlap.least_bytes",
+    "ppsolve.solver.kinds.pipeline.layers.model",
     "ppsolve.solver.kinds.pipeline.modes.joint_model",
     "ppsolve.solver.studies.plan.split_cpsat",
 )

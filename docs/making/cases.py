@@ -112,6 +112,23 @@ def _modes(decide: str, **offload: Any) -> dict[str, Any]:
     return {"memory": {"capacity": 2, "activation": 1, **parts}}
 
 
+def _of_layers() -> list[dict[str, Any]]:
+    """Return pipelines that share out 17 layers, for every published order with splits."""
+    times = {"forward": 3, "backward_input": 3, "backward_weight": 2}
+    layers = {
+        "body": {"count": 17, **times, "activation": 1},
+        "last": {"forward": 4, "backward_input": 4, "backward_weight": 3},
+        "recompute": [{"name": "full", "time": 3, "held": 0.1}],
+    }
+    made = []
+    for placement, capacity in (("linear", 18), ("interleaved", 26), ("vshape", 22)):
+        pipeline = _pipeline(f"layers-{placement}", placement=placement)
+        pipeline |= {"layers": layers, "memory": {"capacity": capacity}}
+        del pipeline["times"]
+        made.append(pipeline)
+    return made
+
+
 LINEAR = _pipeline("linear", times=LONG_ENDS)
 LOOPED = _pipeline("looped", placement="interleaved", **_halved(stages_per_device=2))
 FOLDED = _pipeline("folded", placement="vshape", **_halved())
@@ -125,6 +142,7 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     _pipeline("long", num_microbatches=84, memory={"capacity": 5, "activation": 1}),
     _pipeline("modes", **_modes("stage", amount=0.9, out=9, back=9)),
     _pipeline("window", **_modes("window")),
+    *_of_layers(),
     _pipeline("unequal", **_unequal(8)),
     _pipeline("unequal-4x4", **_unequal(4)),
     _pipeline("unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)),

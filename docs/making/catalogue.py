@@ -27,6 +27,7 @@ SECONDS = 5
 MORE = {
     "a pipeline": "[Heuristics](../heuristics.md), [gaps found](../gaps.md)",
     "open memory modes": "[It does not fit](../how-to/memory.md)",
+    "layers": "[Layers](../instances.md#layers)",
     "K-FAC": "[K-FAC work in pipeline bubbles](../kfac.md)",
     "a program": "[Overlap of computation and communication](../overlap.md)",
     "everything": "[How a run works](../solver.md)",

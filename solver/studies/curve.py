@@ -321,11 +321,13 @@ def curve(
 
 def _all_kept(instance: Instance) -> PipelineInstance | None:
     """Return the pipeline without memory modes, None where it has none."""
-    memory = getattr(instance, "memory", None)
-    if not isinstance(instance, PipelineInstance) or memory is None or not memory.has_modes:
+    if instance.kind != "pipeline":
         return None
-    plain = memory.model_copy(update={"recompute": None, "offload": None})
-    return instance.model_copy(update={"memory": plain})
+    pipeline = cast("PipelineInstance", instance)
+    if pipeline.memory is None or not pipeline.memory.has_modes:
+        return None
+    plain = pipeline.memory.model_copy(update={"recompute": None, "offload": None})
+    return pipeline.model_copy(update={"memory": plain})
 
 
 def _over(name: Over | str) -> Over:

@@ -195,7 +195,7 @@ def with_even_layers(data: Any, stages: int | None) -> Any:
 
 
 def _same(path: str, given: Any, made: dict[str, Any]) -> dict[str, Any]:
-    """Return what layers make; refuse other numbers that are given beside layers."""
+    # Other numbers beside layers are refused.
     rows = {field: [as_json_number(number) for number in row] for field, row in made.items()}
     if isinstance(given, dict):
         for field, row in given.items():
@@ -298,7 +298,20 @@ def layers_violations(instance: PipelineInstance, document: Any) -> list[Violati
 
 
 def named_counts(layers: Layers, counts: IntArray) -> tuple[dict[str, int], ...]:
-    """Return a split by name, an object per stage without types that it has none of."""
+    """Return a split by name.
+
+    Parameters
+    ----------
+    layers : Layers
+        Names the types.
+    counts : int64[types, S]
+        Layers of each type and stage.
+
+    Returns
+    -------
+    tuple of dict of str to int
+        One for each stage, without types that it has none of.
+    """
     return tuple(
         {name: count for name, count in zip(layers.names, column, strict=True) if count}
         for column in counts.T.tolist()

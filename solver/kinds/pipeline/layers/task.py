@@ -145,7 +145,7 @@ def _ordered(heuristic: Heuristic) -> Heuristic:
     )
 
 
-ORDERED_STEPS = 2_000
+ORDERED_STEPS = 600
 """Splits that are rated under one order."""
 
 HAS_LAYERS = Requirement("layers", lambda instance: instance.layers is not None)
