@@ -101,15 +101,15 @@ def _with_factors(pipeline: dict[str, Any], stages: int, **fields: Any) -> dict[
     return {"kind": "kfac", "name": name, "pipeline": pipeline, "modules": modules, **fields}
 
 
-def _modes(decide: str, **offload: Any) -> dict[str, Any]:
-    """Return memory with room for two activations, which may leave it."""
+def _modes(decide: str, capacity: int = 2, **offload: Any) -> dict[str, Any]:
+    """Return memory with room for a few activations, which may leave it."""
     modes = [{"name": "mlp", "time": 6, "held": 0.4}, {"name": "full", "time": 10, "held": 0.1}]
     recompute = {"modes": modes, "decide": decide, "place": "anytime"}
     parts = {
         "recompute": recompute,
         **({"offload": offload | {"decide": decide}} if offload else {}),
     }
-    return {"memory": {"capacity": 2, "activation": 1, **parts}}
+    return {"memory": {"capacity": capacity, "activation": 1, **parts}}
 
 
 def _of_layers() -> list[dict[str, Any]]:
@@ -141,6 +141,8 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     BOTH_WAYS,
     _pipeline("long", num_microbatches=84, memory={"capacity": 5, "activation": 1}),
     _pipeline("modes", **_modes("stage", amount=0.9, out=9, back=9)),
+    _pipeline("copies", **_modes("stage", 3, amount=0.9, out=3, back=3)),
+    _pipeline("roomy", **_modes("stage", 4, amount=0.9, out=3, back=3)),
     _pipeline("window", **_modes("window")),
     *_of_layers(),
     _pipeline("unequal", **_unequal(8)),
