@@ -378,7 +378,20 @@ def obstacle(problems: ModeProblems) -> str | None:
         return "who decides has few choices"
     if instance.objective is not Objective.MAKESPAN:
         return "it minimises the makespan"
+    if _largest_level(problems) > LARGEST_LEVEL:
+        return "amounts of memory have too many digits"
     return None
+
+
+def _largest_level(problems: ModeProblems) -> int:
+    """Return the largest capacity in the common unit of all amounts of its pool."""
+    shape, largest = problems.modes.shape, 0
+    made = [problems.problem(np.full(shape, n)) for n in range(len(problems.modes.names))]
+    for pools in zip(*(problem.pools for problem in made), strict=False):
+        amounts = [amount for pool in pools for amount in pool.amounts]
+        _, unit = whole_units(amounts, 1)
+        largest = max(largest, int((pools[0].limit - pools[0].initial) * unit))
+    return largest
 
 
 def _by_name(problem: Problem, values: Sequence[Any]) -> dict[str, Any]:

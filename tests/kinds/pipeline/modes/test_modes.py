@@ -197,3 +197,14 @@ def test_runs_with_one_seed_are_alike() -> None:
     )
     assert first.modes == second.modes
     assert first.schedule == second.schedule
+
+
+def test_amounts_with_many_digits_are_left_to_choices_one_by_one() -> None:
+    """CP-SAT is not asked about levels that it does not take; the optimum is the same."""
+    data = recomputing(place="anytime")
+    short = ppsolve.optimize(PipelineInstance.parse(data), time_limit=10)
+    data["memory"] |= {"capacity": 4.000000001, "activation": 1.9999999993}
+    long = ppsolve.optimize(PipelineInstance.parse(data), time_limit=10)
+    assert "quick exact" in {step.name for step in short.steps}
+    assert "quick exact" not in {step.name for step in long.steps}
+    assert (long.status, long.value) == (Status.OPTIMAL, short.value)
