@@ -114,7 +114,7 @@ LEAST_SECONDS = 0.2
 """With less time left no search begins: reading and lowering alone take a tenth of it."""
 
 GROWTH = 1.5
-"""PerDevice of its even share of the remaining time that a point may take when visited again."""
+"""Multiple of its even share of the remaining time that a point may take when visited again."""
 
 
 @dataclass

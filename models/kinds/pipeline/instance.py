@@ -250,7 +250,8 @@ class PipelineInstance(Instance):
         if self.memory is not None:
             check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
             check_length("memory.static", self.memory.static, self.num_stages, "stage")
-        self._check_forward_peak(self.in_numbers().memory)
+        numbers = self.in_numbers()
+        self._check_forward_peak(numbers.memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
         check_length("optimizer", self.optimizer, self.num_stages, "stage")
         if self.collectives is not None:
@@ -263,7 +264,6 @@ class PipelineInstance(Instance):
         if self.layers is not None and (self.replicas or self.placement == "bidirectional"):
             field = "replicas" if self.replicas else "placement"
             raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
-        numbers = self.in_numbers()
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)
         return self

@@ -14,11 +14,9 @@ from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, ProblemB
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at
 from ppsolve.models.kinds.pipeline.modes import RELAXED, MemoryModes
-from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, stored_of
+from ppsolve.models.kinds.pipeline.pools import UsesOfMemory
 
 RECOMPUTE_KIND, OFFLOAD_KIND, RELOAD_KIND = "R", "O", "L"
-
-MODE_KINDS = (RECOMPUTE_KIND, OFFLOAD_KIND, RELOAD_KIND)
 
 
 def mode_times(modes: MemoryModes) -> Iterator[Fraction]:
@@ -64,32 +62,15 @@ class ModeOps:
                 ticks[self.choice[stage] == number] = time
         return ticks
 
-    def rest(self, stage: int, number: int) -> Any:
-        """Return the amount that leaves the memory of a stage in a mode.
-
-        Parameters
-        ----------
-        stage, number : int
-            The stage, and the number of the mode.
-
-        Returns
-        -------
-        object[1] or object[m]
-            Fractions: one for all micro-batches, or one for each.
-        """
-        memory = self.modes.instance.memory
-        assert memory is not None
-        return stored_of(memory, stage) - self.modes.held(stage, number)
-
     def _all_rest(self, stage: int) -> Any:
         # m fractions; of open modes the most.
         found = np.full(self.choice.shape[1], Fraction(0), dtype=object)
         numbers = range(len(self.modes.names))
         for number in numbers:
             chosen = self.choice[stage] == number
-            found[chosen] = np.broadcast_to(self.rest(stage, number), found.shape)[chosen]
+            found[chosen] = np.broadcast_to(self.modes.rest(stage, number), found.shape)[chosen]
         if (is_open := self.choice[stage] == RELAXED).any():
-            rests = [np.broadcast_to(self.rest(stage, each), found.shape) for each in numbers]
+            rests = [np.broadcast_to(self.modes.rest(stage, each), found.shape) for each in numbers]
             found[is_open] = np.maximum.reduce(rests)[is_open]
         return found
 
@@ -127,7 +108,7 @@ class ModeOps:
         cells, ticks = [], []
         for stage, row in enumerate(self.choice.tolist()):
             for number, entry in zip(numbers, entries, strict=True):
-                rest = np.broadcast_to(self.rest(stage, number), len(row))
+                rest = np.broadcast_to(self.modes.rest(stage, number), len(row))
                 time = self.scale.ticks(entry_at(entry, stage))
                 for microbatch, chosen in enumerate(row):
                     if chosen == number and rest[microbatch]:
@@ -148,21 +129,14 @@ class ModeOps:
 
     def _channels(self) -> tuple[IntArray, IntArray]:
         """Return the channels out and back of each device."""
-        offload, devices = self.modes.offload, self.modes.instance.num_devices
-        assert offload is not None
-        linked = {device for link in offload.links or () for device in link}
-        alone = [(device,) for device in range(devices) if device not in linked]
-        out, back = np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
-        for link in sorted([*map(tuple, offload.links or ()), *alone]):
-            names = "+".join(map(str, link))
-            first = self.builder.add_resource(
-                f"copy out {names}" if offload.duplex else f"copy {names}"
-            )
-            out[list(link)] = first
-            back[list(link)] = (
-                self.builder.add_resource(f"copy in {names}") if offload.duplex else first
-            )
-        return out, back
+        number: dict[str, int] = {}
+        names = [self.modes.channels(device) for device in range(self.modes.instance.num_devices)]
+        for pair in names:
+            for name in pair:
+                if name not in number:
+                    number[name] = self.builder.add_resource(name)
+        table = np.array([[number[name] for name in pair] for pair in names], dtype=np.int64)
+        return table[:, 0], table[:, 1]
 
     def use_memory(self, uses: UsesOfMemory, forward: IntArray, returning: IntArray) -> None:
         """Add what modes give back and take again.

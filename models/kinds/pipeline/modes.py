@@ -285,6 +285,30 @@ class MemoryModes:
             return stored - entry_at(self.offload.amount, stage)
         return stored
 
+    def rest(self, stage: int, number: int) -> Any:
+        """Return the amount that leaves memory in a mode.
+
+        Parameters
+        ----------
+        stage, number : int
+            The stage, and the number of the mode.
+
+        Returns
+        -------
+        object[1] or object[m]
+            Fractions, as of `held`.
+        """
+        return self.held(stage, 0) - self.held(stage, number)
+
+    def channels(self, device: int) -> tuple[str, str]:
+        """Return the names of the channels out of a device and back; one where not duplex."""
+        assert self.offload is not None
+        link = next((each for each in self.offload.links or () if device in each), (device,))
+        name = "+".join(map(str, link))
+        if self.offload.duplex:
+            return f"copy out {name}", f"copy in {name}"
+        return f"copy {name}", f"copy {name}"
+
 
 def modes_of(instance: PipelineInstance) -> MemoryModes | None:
     """Return the modes of a pipeline, None where every activation is kept.
@@ -301,6 +325,12 @@ def modes_of(instance: PipelineInstance) -> MemoryModes | None:
     if memory is None or (memory.recompute is None and memory.offload is None):
         return None
     return MemoryModes(instance.in_numbers(), memory.recompute, memory.offload)
+
+
+def has_open_modes(instance: PipelineInstance) -> bool:
+    """Whether it is open which activations are kept."""
+    modes = modes_of(instance)
+    return modes is not None and modes.given is None
 
 
 def choice_of(modes: MemoryModes, document: Any) -> tuple[IntArray, str | None]:

@@ -22,7 +22,12 @@ from ppsolve.models.kinds.pipeline.layers import (
     named_counts,
 )
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, lower_split
-from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of, modes_violations
+from ppsolve.models.kinds.pipeline.modes import (
+    choice_of,
+    has_open_modes,
+    modes_of,
+    modes_violations,
+)
 from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
 from ppsolve.solver.bounds.flow.flow import Flow
@@ -72,12 +77,6 @@ def _comma_separated(names: Sequence[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(names)
     return line.getvalue()
-
-
-def has_open_modes(instance: PipelineInstance) -> bool:
-    """Whether it is open which activations are kept."""
-    modes = modes_of(instance)
-    return modes is not None and modes.given is None
 
 
 @dataclass(frozen=True)

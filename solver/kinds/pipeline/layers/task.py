@@ -9,15 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
-from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError, NotApplicableError
+from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
-from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
@@ -25,11 +23,10 @@ from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     backward_first,
     fillers,
-    generate_parallel,
     longest_tail,
 )
 from ppsolve.solver.kinds.pipeline.actions import action_strings, resolved
-from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
+from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders, valid_lists
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.run.schedule_task import ScheduleTask
@@ -42,7 +39,6 @@ from ppsolve.solver.run.steps import (
     SETTLED,
     has_time_to_search,
 )
-from ppsolve.solver.structure.implied import index_order
 
 SPLITS, LAYERS = "splits", "layers"
 """Names of the search over splits, and of the bound over all of them, in reports."""
@@ -176,17 +172,12 @@ def search_splits(turn: Turn) -> None:
         board.propose(task.listed(search.best), SPLITS)
 
 
-def search_orders_of_split(turn: Turn) -> StopReason | None:
-    """Search the orders of the best split."""
-    return search_orders(turn)
-
-
 LAYER_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
     SEARCHES,
     Step(SPLITS, has_time_to_search, lambda t: t.params.modes.choice_share, search_splits),
-    Step("orders", has_best_choice, lambda t: 0.95, search_orders_of_split, EXACT_SLACK),
+    Step("orders", has_best_choice, lambda t: 0.95, search_orders, EXACT_SLACK),
     SETTLED,
 )
 """The steps of a pipeline whose layers are shared out."""
@@ -245,18 +236,12 @@ class LayersTask(ScheduleTask):
     def listed(self, counts: IntArray) -> Schedule | None:
         """Return the best of a few list schedules of a split, None where all get stuck."""
         problem = lower_split(self.instance, counts, scale=self.scale)
-        filler, edges = fillers(problem), index_order(problem)
-        found = []
-        for rule in (
+        filler = fillers(problem)
+        rules = (
             PriorityRule(longest_tail(problem), filler, 1.0, 1.0, frees_memory=True),
             PriorityRule(backward_first(problem), filler),
-        ):
-            try:
-                made = generate_parallel(problem, rule, edges)
-            except (MemoryDeadlockError, DeadlockError):
-                continue
-            if not check_schedule(problem, made):
-                found.append(made)
+        )
+        found = (made for _, made in valid_lists(problem, rules))
         return min(found, key=lambda each: each.value, default=None)
 
     def admit(

@@ -15,7 +15,7 @@ from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.mode_ops import RECOMPUTE_KIND, RELOAD_KIND
-from ppsolve.models.kinds.pipeline.modes import modes_of
+from ppsolve.models.kinds.pipeline.modes import has_open_modes, modes_of
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
 from ppsolve.solver.kinds.pipeline.actions import Chains, Order, action_strings, resolved
@@ -31,7 +31,6 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class _OrderedChoice:
-    choice: IntArray
     schedule: Schedule
     orders: list[Order]
     overfull: tuple[int, ...]  # devices whose memory is exceeded
@@ -59,7 +58,7 @@ class OrderedModes:
         instance: PipelineInstance = request.instance
         modes = modes_of(instance)
         assert modes is not None
-        self.modes, self.problems = modes, ModeProblems(instance, modes, request.problem.scale)
+        self.modes, self.problems = modes, ModeProblems(modes, request.problem.scale)
         known = (each for each in PUBLISHED if each.name in ORDERED_BY)
         base = next((each for each in known if each.obstacle(instance) is None), None)
         if base is None or base.orders is None:
@@ -94,7 +93,7 @@ class OrderedModes:
             for device in range(self.problems.instance.num_devices)
             if any(f"device {device} " in text for text in over)
         ]
-        return _OrderedChoice(choice, schedule, self.orders, tuple(overfull))
+        return _OrderedChoice(schedule, self.orders, tuple(overfull))
 
     @cached_property
     def smallest(self) -> int:
@@ -166,7 +165,7 @@ def _copies_back(problem: Problem, chains: Chains) -> tuple[IntArray, IntArray, 
             stage, microbatch = int(problem.stage[op]), int(problem.microbatch[op])
             if not is_backward[op] or grid[stage, microbatch] == FREE:
                 continue
-            back, channel = int(grid[stage, microbatch]), 0
+            back = int(grid[stage, microbatch])
             if number > AHEAD:
                 before.append(int(ops[number - AHEAD - 1]))
                 after.append(back)
@@ -297,12 +296,7 @@ def _offload_first(asked: OrderedModes) -> _OrderedChoice:
     return _first_that_fits(asked, choices)
 
 
-def _open(instance: PipelineInstance) -> bool:
-    modes = modes_of(instance)
-    return modes is not None and modes.given is None
-
-
-OPEN = Requirement("memory modes that are open", _open)
+OPEN = Requirement("memory modes that are open", has_open_modes)
 RECOMPUTES = Requirement(
     "modes that recompute",
     lambda instance: instance.memory is not None and instance.memory.recompute is not None,

@@ -138,7 +138,7 @@ class JointModel:
                     continue
                 offload = modes.offload
                 assert offload is not None
-                out, back = self._channels(device)
+                out, back = modes.channels(device)
                 first = self._optional_op(
                     OFFLOAD_KIND, stage, microbatch, offload.out, literal, out
                 )
@@ -162,18 +162,8 @@ class JointModel:
                 self._events[pool] += [_Event(drop, -rest, literal), _Event(take, rest, literal)]
 
     def _rest(self, stage: int, microbatch: int, number: int) -> Fraction:
-        kept, held = self.modes.held(stage, 0), self.modes.held(stage, number)
-        rest = np.broadcast_to(kept - held, self.modes.shape[1])
+        rest = np.broadcast_to(self.modes.rest(stage, number), self.modes.shape[1])
         return Fraction(rest[microbatch])
-
-    def _channels(self, device: int) -> tuple[str, str]:
-        offload = self.modes.offload
-        assert offload is not None
-        link = next((each for each in offload.links or () if device in each), (device,))
-        name = "+".join(map(str, link))
-        if offload.duplex:
-            return f"copy out {name}", f"copy in {name}"
-        return f"copy {name}", f"copy {name}"
 
     def _optional_op(
         self, kind: str, stage: int, microbatch: int, time: Any, literal: Any, resource: str

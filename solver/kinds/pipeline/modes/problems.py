@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, scale_of
 from ppsolve.models.kinds.pipeline.mode_ops import RECOMPUTE_KIND
 from ppsolve.models.kinds.pipeline.modes import MemoryModes
 from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
-from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     backward_first,
     fillers,
-    generate_parallel,
     longest_tail,
 )
+from ppsolve.solver.kinds.pipeline.chosen import valid_lists
 from ppsolve.solver.structure.holds import MemoryInfeasible
-from ppsolve.solver.structure.implied import ImpliedOrder, index_order
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 INFEASIBLE = 2**62
 """Stands for the bound of a choice that memory makes impossible, in ticks."""
@@ -51,15 +48,13 @@ class ModeProblems:
 
     Parameters
     ----------
-    instance : PipelineInstance
-        A pipeline with modes.
     modes : MemoryModes
-        Its modes.
+        The modes of a pipeline.
     scale : TimeScale, optional
         Its tick.
     """
 
-    def __init__(self, instance: Any, modes: MemoryModes, scale: TimeScale | None = None) -> None:
+    def __init__(self, modes: MemoryModes, scale: TimeScale | None = None) -> None:
         self.modes = modes
         self.instance = modes.instance
         self.scale = scale or scale_of(self.instance, exact=False)
@@ -102,14 +97,10 @@ class ModeProblems:
         Once some choices are known, only the rules that did best are tried.
         """
         problem = self.problem(choice)
-        edges, found = index_order(problem), list[tuple[int, int, Schedule]]()
-        for number in self._rules():
-            try:
-                made = generate_parallel(problem, _rule(problem, RULES[number]), edges)
-            except (MemoryDeadlockError, DeadlockError):
-                continue
-            if not check_schedule(problem, made):
-                found.append((made.value, number, made))
+        numbers = self._rules()
+        rules = (_rule(problem, RULES[number]) for number in numbers)
+        made = valid_lists(problem, rules)
+        found = [(each.value, numbers[place], each) for place, each in made]
         self._rated += 1
         if not found:
             return None

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, choice_of
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
-from ppsolve.solver.board import Board, Incumbent, WrongScheduleError, admit_checked
-from ppsolve.solver.clock import Clock
+from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.exact.question import EXACT, SearchLimits
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
 from ppsolve.solver.kinds.pipeline.modes.alternatives import (
@@ -51,10 +51,8 @@ def fits_at_once(turn: Turn) -> bool:
 
 def has_joint_model(turn: Turn) -> bool:
     """Apply where modes and orders are one model that is not too large."""
-    from ppsolve.solver.kinds.pipeline.modes.joint_model import obstacle
-
     is_small = turn.task.cells <= _budget(turn).joint_cells
-    return has_time_to_search(turn) and is_small and obstacle(turn.task.problems) is None
+    return has_time_to_search(turn) and is_small and turn.task.obstacle_to_joint is None
 
 
 def decides_stages(turn: Turn) -> bool:
@@ -79,7 +77,7 @@ def search_variants(turn: Turn) -> StopReason | None:
 
 def solve_jointly(turn: Turn) -> StopReason | None:
     """Search modes and orders with one model of CP-SAT."""
-    answer = turn.task.solve_jointly(turn.board, turn.limits(), turn.clock)
+    answer = turn.task.solve_jointly(turn.limits())
     if answer.infeasible:
         turn.board.is_refuted = turn.board.schedule is None
         if turn.board.schedule is not None:
@@ -168,8 +166,8 @@ class ModesTask(ScheduleTask):
         Its modes.
     searches : tuple of Heuristic
         Heuristics that search the orders of one choice.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
+    problem : Problem
+        The relaxed problem.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = MODE_STEPS
@@ -186,7 +184,7 @@ class ModesTask(ScheduleTask):
     ) -> None:
         super().__init__(kind, instance, problem)
         self.modes, self.searches = modes, searches
-        self.problems = ModeProblems(instance, modes, problem.scale)
+        self.problems = ModeProblems(modes, problem.scale)
         self.alternatives: list[Alternative] = []
 
     @property
@@ -213,17 +211,20 @@ class ModesTask(ScheduleTask):
             raise WrongScheduleError(f"{by}: modes that may not be chosen")
         return admit_checked(schedule, by, best, order)
 
-    def solve_jointly(self, board: Board, limits: SearchLimits, clock: Clock) -> Any:
+    @cached_property
+    def obstacle_to_joint(self) -> str | None:
+        """Why modes and orders have no joint model, None where they have one."""
+        from ppsolve.solver.kinds.pipeline.modes.joint_model import obstacle
+
+        return obstacle(self.problems)
+
+    def solve_jointly(self, limits: SearchLimits) -> Any:
         """Search modes and orders with one model of CP-SAT.
 
         Parameters
         ----------
-        board : Board
-            Where better schedules and bounds are reported.
         limits : SearchLimits
             Limits of the search.
-        clock : Clock
-            Its clock.
 
         Returns
         -------
@@ -232,7 +233,7 @@ class ModesTask(ScheduleTask):
         from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
-        known = board.schedule
+        board, known = self.board, self.schedule
         upper = self._horizon() if known is None else known.value
         model = JointModel(self.problems, board.bound.value, upper)
         if known is not None:
@@ -253,10 +254,10 @@ class ModesTask(ScheduleTask):
     def verify(self, limits: SearchLimits) -> bool | None:
         """Prove small instances again: whether no choice has a schedule below the bound."""
         from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
-        from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel, obstacle
+        from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
         known = self.schedule
-        if obstacle(self.problems) is not None or self.objective is not Objective.MAKESPAN:
+        if self.obstacle_to_joint is not None:
             return None
         upper = self._horizon() if known is None else self.board.bound.value - 1
         model = JointModel(self.problems, 0, upper)
