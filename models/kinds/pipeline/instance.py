@@ -34,7 +34,8 @@ from ppsolve.models.kinds.pipeline.entries import (
     worked_out,
 )
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
-from ppsolve.models.kinds.pipeline.modes import Offload, Recompute, check_modes
+from ppsolve.models.kinds.pipeline.mode_checks import check_modes
+from ppsolve.models.kinds.pipeline.modes import Offload, Recompute
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
