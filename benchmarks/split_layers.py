@@ -20,16 +20,46 @@ from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.layers.task import OrderedSplits
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 
-ORDERS = ("1f1b", "interleaved")
-"""Orders of the toolkit that are ours too; those with less memory, and slices, are left out."""
+ORDERS = {
+    "1f1b": "1f1b",
+    "interleaved": "interleaved-1f1b",
+    "interleaved_less_memory": "interleaved-less-memory",
+}
+"""The toolkit's names of orders, and ours."""
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "recompute"
 
 
 def sapp(name: str) -> dict[str, Any]:
-    """Return a file of SAPP's answers."""
+    """Return a file of SAPP's answers, sequence slices as micro-batches of their own."""
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    if found.get("sequence_slices", 1) > 1:
+        _slice(found)
     return found
+
+
+def _slice(case: dict[str, Any]) -> None:
+    """Cut micro-batches into slices along the sequence, as the toolkit does.
+
+    Its layers keep keys and values (`tensor` MiB each) of all slices. Slices of a micro-batch do
+    not wait for each other but by the order, so that they are micro-batches here.
+    """
+    model, layers, count = case["model"], case["layers"], case["sequence_slices"]
+    tokens, ranks = model["batch"] * model["sequence"] / 2**20, model["tensor_parallel"]
+    tensor = 2 * tokens * model["heads"] * model["head_dim"] / ranks
+    hidden, logits = 2 * tokens * model["hidden"], 4 * tokens * model["vocabulary"] / ranks
+    head, body, tail = (layers[part] for part in ("head", "body", "tail"))
+    body["parameter"] += 4 * tensor
+    head["parameter"] -= (1 - 1 / count) * (2 * hidden / ranks + hidden)
+    tail["parameter"] -= (1 - 1 / count) * 2 * logits
+    for kind in body["types"].values():
+        kind["activation"] = (kind["activation"] - 2 * tensor) / count + 2 * tensor
+        kind["backward"] /= count
+    for part in (head, body, tail):
+        part["forward"] /= count
+    for part in (head, tail):
+        part["backward"] /= count
+    case["num_microbatches"] *= count
 
 
 def of_sapp(case: dict[str, Any], limit: float) -> PipelineInstance:

@@ -43,7 +43,11 @@ def _merged(device: int, num_devices: int, *streams: tuple[str, IntArray, int]) 
 
 
 def interleaved_1f1b(
-    num_devices: int, num_chunks: int, num_microbatches: int, group_size: int | None = None
+    num_devices: int,
+    num_chunks: int,
+    num_microbatches: int,
+    group_size: int | None = None,
+    slope: int = 2,
 ) -> list[Order]:
     """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
 
@@ -54,6 +58,9 @@ def interleaved_1f1b(
     group_size : int, optional
         Micro-batches per group; PyTorch's choice by default. The zero-bubble visualizer takes the
         number of devices, which deadlocks for some partial last groups.
+    slope : int
+        Forwards by which the warm-up of a device is longer than that of the next one. With 1 it
+        holds less memory and waits more, as MindFormers' order with less memory does.
 
     Returns
     -------
@@ -73,7 +80,7 @@ def interleaved_1f1b(
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
-        warmup = min(2 * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
+        warmup = min(slope * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
         streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
         orders.append(_merged(device, num_devices, *streams))
     return orders

@@ -132,6 +132,16 @@ def _per_stage(orders: Callable[[int, int], list[Order]]) -> _Orders:
     return placed
 
 
+def _interleaved(slope: int) -> _Orders:
+    return lambda instance, request: interleaved.interleaved_1f1b(
+        instance.num_devices,
+        _chunks(instance),
+        instance.num_microbatches,
+        request.group_size,
+        slope,
+    )
+
+
 def _looped_bfs(instance: PipelineInstance, _: Request) -> list[Order]:
     stages: list[list[int]] = [[] for _ in range(instance.num_devices)]
     for stage, device in enumerate(instance.stage_to_device):
@@ -182,11 +192,16 @@ PUBLISHED = (
     _fixed(
         "interleaved-1f1b",
         "1F1B over several chunks per device, micro-batches in groups",
-        lambda instance, request: interleaved.interleaved_1f1b(
-            instance.num_devices, _chunks(instance), instance.num_microbatches, request.group_size
-        ),
+        _interleaved(2),
         (ONE_PIPE, LOOPED),
         "Megatron-LM: Narayanan et al. 2021",
+    ),
+    _fixed(
+        "interleaved-less-memory",
+        "interleaved 1F1B with a shorter warm-up, which holds fewer activations",
+        _interleaved(1),
+        (ONE_PIPE, LOOPED),
+        "MindFormers pipeline_balance (SAPP), interleaved with less memory",
     ),
     _fixed(
         "looped-bfs",

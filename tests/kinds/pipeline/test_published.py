@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -186,6 +187,19 @@ def test_groups_of_interleaved_1f1b() -> None:
         run("interleaved-1f1b", instance, group_size=0)
 
 
+def test_less_memory_warms_up_by_one_forward_a_device() -> None:
+    """Lead of device s: chunks x devices - s - 1 forwards (MindFormers' rule), then in turn."""
+    instance = pipeline(3, 6, placement="interleaved", stages_per_device=2, times=FUSED)
+    actions = run("interleaved-less-memory", instance).orders
+    assert actions is not None
+    for device, row in enumerate(actions):
+        kinds = "".join(re.sub("[0-9]", "", action) for action in row)
+        lead = 2 * 3 - device - 1
+        assert kinds == "F" * lead + "FB" * (12 - lead) + "B" * lead
+    assert actions[2][:5] == ["2F0", "2F1", "2F2", "5F0", "5B0"]
+    assert actions[0][4:8] == ["3F1", "3F2", "3B0", "0F3"]
+
+
 def test_deadlock_of_a_partial_last_group_is_reported() -> None:
     instance = pipeline(4, 5, placement="interleaved", stages_per_device=3)
     outcome = run("interleaved-1f1b", instance, group_size=4)
@@ -231,9 +245,9 @@ def test_of_equal_schedules_the_one_that_holds_less_is_kept() -> None:
 
 
 def test_registry_order_and_words() -> None:
-    assert list(all_heuristics())[:11] == [
-        "1f1b", "gpipe", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
-        "interleaved-zb", "zbv", "dualpipe-v", "chimera",
+    assert list(all_heuristics())[:12] == [
+        "1f1b", "gpipe", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "interleaved-less-memory",
+        "looped-bfs", "interleaved-zb", "zbv", "dualpipe-v", "chimera",
     ]  # fmt: skip
     chimera = all_heuristics()["chimera"]
     assert (chimera.made_for, chimera.needs) == ("a pipeline", ("bidirectional pipes",))

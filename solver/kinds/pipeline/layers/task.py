@@ -149,7 +149,7 @@ HAS_LAYERS = Requirement("layers", lambda instance: instance.layers is not None)
 SPLIT_HEURISTICS = tuple(
     _ordered(each)
     for each in PUBLISHED
-    if each.name in {"1f1b", "zb-h1", "interleaved-1f1b", "zbv"}
+    if each.name in {"1f1b", "zb-h1", "interleaved-1f1b", "interleaved-less-memory", "zbv"}
 )
 """Published orders, each with the best split that local search finds for it."""
 
