@@ -1,8 +1,8 @@
 """Splits of layers beside those of SAPP: ``python benchmarks/split_layers.py [--seconds S]``.
 
 For every memory limit of `tests/data/recompute`: the step that SAPP's toolkit simulates for its
-split, the step of the best split found under the same order, the best split and order together,
-and a bound on both.
+split, the step of the best split found under the same order, the best split and order together.
+Bounds say how much shorter than its step either can be at most.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 import ppsolve
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
-from ppsolve.solver.kinds.pipeline.layers.task import OrderedSplits
+from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 
 ORDERS = {
@@ -100,15 +99,10 @@ def of_sapp(case: dict[str, Any], limit: float) -> PipelineInstance:
     )
 
 
-def under_order(instance: PipelineInstance, seconds: float) -> tuple[Any, OrderedSplits]:
-    """Return the search over splits under the order of the toolkit."""
-    name = "1f1b" if instance.num_stages == instance.num_devices else "interleaved-1f1b"
-    splits = OrderedSplits(instance, next(each for each in PUBLISHED if each.name == name))
-    start = splits.start()
-    search = LayerSearch(splits.rate, 1, 10**9)
-    if start is not None:
-        search.run(start, Clock(seconds), 0)
-    return search, splits
+def under_order(case: dict[str, Any], instance: PipelineInstance) -> OrderedSplits:
+    """Return the splits of an instance under the order of the toolkit."""
+    name = ORDERS[case["schedule"]]
+    return OrderedSplits(instance, next(each for each in PUBLISHED if each.name == name))
 
 
 def main() -> None:
@@ -117,16 +111,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for each of both searches")
     parser.add_argument("--only", default="", help="part of the names of files")
     options = parser.parse_args()
-    print("| file | limit | SAPP | its order | gain % | any order | gain % | bound |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| file | limit | SAPP | its order | gain % | at most % | any order | gain % | at most % |"
+    )
+    print("| --- " * 9 + "|")
     gains: list[tuple[float, float]] = []
     for path in sorted(FOLDER.glob("sapp_*.json")):
-        case = sapp(path.stem)
-        is_other = case.get("sequence_slices", 1) > 1 or case["schedule"] not in ORDERS
-        if options.only not in path.stem or is_other:
-            continue
-        for run in case["runs"]:
-            gains += row(case, run, options.seconds)
+        if options.only in path.stem:
+            case = sapp(path.stem)
+            gains += [pair for run in case["runs"] for pair in row(case, run, options.seconds)]
     for number, words in enumerate(("its order", "any order")):
         mean = statistics.mean(pair[number] for pair in gains)
         least = min(pair[number] for pair in gains)
@@ -136,27 +129,29 @@ def main() -> None:
 def row(case: dict[str, Any], run: dict[str, Any], seconds: float) -> list[tuple[float, float]]:
     """Print the row of a limit; return both gains in percent, none without a step of SAPP's."""
     instance = of_sapp(case, run["memory_limit"])
-    search, splits = under_order(instance, seconds)
-    step = run["simulated"]["step_time"] if "simulated" in run else None
-    ordered = None
-    if search.best is not None:
-        ordered = float(splits.schedule(search.best).problem.scale.time(search.value))
+    splits = under_order(case, instance)
+    found = splits.search(Clock(seconds), 0)
+    step = step_of(run)
+    ordered: float | None = None
+    scale = splits.scale
+    if found.counts is not None:
+        ordered = float(scale.time(splits.schedule(found.counts).makespan))
     free = ppsolve.optimize(instance, time_limit=seconds)
-    value = None if free.value is None else min(float(free.value), ordered or float(free.value))
-    gains = [] if step is None else [100 * (1 - (each or 9e99) / step) for each in (ordered, value)]
-    shown = [f"{gain:.2f}" for gain in gains] or ["", ""]
-    cells = [
-        case["name"],
-        run["memory_limit"],
-        step,
-        ordered,
-        shown[0],
-        value,
-        shown[1],
-        free.bound,
-    ]
+    values = [float(each) for each in (free.value, ordered) if each is not None]
+    value = min(values, default=None)
+    times = [ordered, scale.time(found.bound), value, free.bound]
+    gains = [f"{100 * (1 - float(each or 'inf') / step):.2f}" if step else "" for each in times]
+    shown = "infeasible" if found.is_infeasible else ordered
+    last = "infeasible" if free.status is ppsolve.Status.INFEASIBLE else value
+    cells = [case["name"], run["memory_limit"], step, shown, *gains[:2], last, *gains[2:]]
     print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
-    return [(gains[0], gains[1])] if gains else []
+    return [(float(gains[0]), float(gains[2]))] if step else []
+
+
+def step_of(run: dict[str, Any]) -> float | None:
+    """Return the step that the toolkit simulates, of all slices, None without a split."""
+    simulated: dict[str, float] = run.get("simulated", {})
+    return simulated.get("step_time_all_slices", simulated.get("step_time"))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from split_layers import of_sapp, sapp, under_order
+from split_layers import FOLDER, of_sapp, sapp, step_of, under_order
 
 import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.layers import named_counts, split_by
+from ppsolve.models.kinds.pipeline.layers import split_by
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 
 LAYERS: dict[str, Any] = {
     "first": {"forward": 1, "backward": 2, "static": 1},
@@ -138,35 +142,66 @@ def test_a_result_with_another_split_is_refused() -> None:
         assert "layers" in {each.rule for each in ppsolve.check(instance, wrong)}
 
 
+def with_steps() -> list[Any]:
+    """Return the cases of the toolkit with the steps that it simulates."""
+    cases = [sapp(path.stem) for path in sorted(FOLDER.glob("sapp_*.json"))]
+    return [(case, run) for case in cases for run in case["runs"] if "simulated" in run]
+
+
 def test_a_simulated_step_is_that_of_the_toolkit() -> None:
-    """The split that it chose takes as long under its order."""
-    case = sapp("sapp_test_p8_m32_v1")
-    for run in case["runs"]:
-        if "simulated" not in run:
-            continue
-        instance = of_sapp(case, run["memory_limit"])
+    """The split that it chose takes as long under its order, and holds as much."""
+    for case, run in with_steps():
+        instance = of_sapp(case, max(run["simulated"]["peak_memory"]))
         plan = run["layers_per_stage"]
-        names = {"none": "keep"}
-        counts = np.zeros((len(instance.layers.names), 8), dtype=np.int64)
+        counts = np.zeros((len(instance.layers.names), instance.num_stages), dtype=np.int64)
         for kind, rows in plan.items():
-            counts[instance.layers.names.index(names.get(kind, kind))] = rows[0]
-        splits = under_order(instance, 0)[1]
+            name = "keep" if kind == "none" else kind
+            counts[instance.layers.names.index(name)] = np.ravel(rows)
+        splits = under_order(case, instance)
         value = splits.rate(counts)
         assert value is not None
-        step = splits.schedule(counts).problem.scale.time(value)
-        assert step == pytest.approx(run["simulated"]["step_time"])
-        assert named_counts(instance.layers, counts)[0]
+        assert splits.schedule(counts).makespan == value
+        assert splits.scale.time(value) == pytest.approx(step_of(run))
+        less = of_sapp(case, max(run["simulated"]["peak_memory"]) - 1)
+        assert under_order(case, less).rate(counts) is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sapp_test_p8_m32_v1", "sapp_seq_p8_m32_v1"])
 def test_splits_are_never_worse_than_those_of_the_toolkit(name: str) -> None:
     """Under its order, within its limits; what it proves infeasible has no split."""
     case = sapp(name)
     for run in case["runs"]:
-        search, splits = under_order(of_sapp(case, run["memory_limit"]), 20)
-        if "simulated" not in run:
-            assert search.best is None
-            continue
-        step = splits.schedule(search.best).problem.scale.time(search.value)
-        assert step <= run["simulated"]["step_time"] * (1 + 1e-9)
+        splits = under_order(case, of_sapp(case, run["memory_limit"]))
+        found = splits.search(Clock(), 0, steps=3000)
+        assert found.is_infeasible == ("simulated" not in run)
+        if found.counts is not None:
+            step = splits.scale.time(splits.schedule(found.counts).makespan)
+            assert splits.scale.time(found.bound) <= step <= step_of(run) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bound_of_an_order_holds_for_every_split_that_fits(seed: int) -> None:
+    """Every split is timed; the search finds the best one, and types that fit."""
+    name, placement = [("1f1b", "linear"), ("zb-h1", "linear")][seed % 2]
+    data = drawn(seed)
+    if name == "zb-h1":
+        for cost in (data["layers"][part] for part in ("first", "body", "last")):
+            cost["backward_input"] = cost["backward_weight"] = cost.pop("backward") / 2
+    instance = PipelineInstance.parse(data | {"placement": placement})
+    splits = OrderedSplits(instance, next(each for each in PUBLISHED if each.name == name))
+    values = []
+    for counts in every_split(instance):
+        schedule = splits.schedule(counts)
+        fits = not check_schedule(schedule.problem, schedule)
+        value = splits.rate(counts)
+        assert value == (schedule.makespan if fits else None)
+        values += [value] if fits else []
+        fitted = splits.fit.fitted(counts, np.ones(2, dtype=np.bool_), random.Random(seed))
+        if fits:
+            assert splits.rate(fitted) is not None
+            assert (fitted.sum(axis=0) == counts.sum(axis=0)).all()
+    found = splits.search(Clock(), 0, steps=300)
+    assert found.is_infeasible == (not values)
+    if values:
+        assert splits.rate(found.counts) == min(values)
+        assert found.bound == min(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
@@ -12,7 +13,10 @@ from ppsolve.solver.clock import Clock
 Rate = Callable[[IntArray], "int | None"]
 """Returns the makespan of a split in ticks, None where memory is too small for it."""
 
-HEAT = 0.01
+Fitted = Callable[[IntArray, Any, random.Random], "IntArray | None"]
+"""Returns a split with types that fit on the changed stages."""
+
+HEAT = 0.003
 """Share of the makespan by which a worse split is taken at the beginning."""
 
 
@@ -27,6 +31,8 @@ class LayerSearch:
         First random number.
     steps : int
         Splits that are rated at the most.
+    fitted : callable, optional
+        Returns a split with other types on changed stages (bool[S]), None where none fits.
 
     Attributes
     ----------
@@ -36,7 +42,8 @@ class LayerSearch:
         Its makespan.
     """
 
-    def __init__(self, rate: Rate, seed: int, steps: int) -> None:
+    def __init__(self, rate: Rate, seed: int, steps: int, fitted: Fitted | None = None) -> None:
+        self._fitted = fitted
         self._rate, self._steps, self._used = rate, steps, 0
         self._random = random.Random(seed)
         self.best: IntArray | None = None
@@ -97,4 +104,7 @@ class LayerSearch:
                 changed[self._random.randrange(types), source] += 1
         if (changed.sum(axis=0) < 1).any():
             return counts
-        return changed
+        if self._fitted is None:
+            return changed
+        fitted = self._fitted(changed, (changed != counts).any(axis=0), self._random)
+        return counts if fitted is None else fitted

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
-from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
 from ppsolve.models.kinds.pipeline.lowering import lower_split
@@ -25,8 +22,14 @@ from ppsolve.solver.heuristics.list_scheduling import (
     fillers,
     longest_tail,
 )
-from ppsolve.solver.kinds.pipeline.actions import action_strings, resolved
+from ppsolve.solver.kinds.pipeline.actions import action_strings
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders, valid_lists
+from ppsolve.solver.kinds.pipeline.layers.ordered import (
+    MODEL_LIMITS,
+    ORDERED_STEPS,
+    OrderedSplits,
+    even_counts,
+)
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.run.schedule_task import ScheduleTask
@@ -43,92 +46,17 @@ from ppsolve.solver.run.steps import (
 SPLITS, LAYERS = "splits", "layers"
 """Names of the search over splits, and of the bound over all of them, in reports."""
 
-MODEL_LIMITS = SearchLimits(seconds=None, deterministic=2.0)
-"""Effort for the model of splits, the same on every machine."""
-
-
-class OrderedSplits:
-    """Splits of one pipeline under one published order.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    heuristic : Heuristic
-        Has an order that does not depend on times.
-    """
-
-    def __init__(self, instance: PipelineInstance, heuristic: Heuristic) -> None:
-        from ppsolve.solver.kinds.pipeline.layers.model import peaks_of_order
-
-        self._instance = instance
-        self._even = even = lower_split(instance, even_counts(instance))
-        assert heuristic.orders is not None and instance.layers is not None
-        self.orders = heuristic.orders(Request(instance, even))
-        self._chains = resolved(even, self.orders)
-        self._in_flight = peaks_of_order(instance, self.orders)
-        kinds = [even.kinds.index(kind) for kind in instance.times.by_kind()]
-        self._moved = np.flatnonzero(np.isin(even.kind, kinds) & (even.microbatch != FREE))
-        self._rows = np.array([kinds.index(kind) for kind in even.kind[self._moved].tolist()])
-
-    def rate(self, counts: IntArray) -> int | None:
-        """Return the makespan of a split in ticks, None where memory is too small."""
-        if not self._fits(counts):
-            return None
-        layers, ticks = self._instance.layers, self._even.scale.ticks
-        assert layers is not None
-        times, _, _ = layers.amounts(counts)
-        table = np.array([[ticks(Fraction(t)) for t in row] for row in times.values()])
-        duration = self._even.duration.copy()
-        duration[self._moved] = table[self._rows, self._even.stage[self._moved]]
-        return self._chains.timed(replace(self._even, duration=duration)).makespan
-
-    def _fits(self, counts: IntArray) -> bool:
-        """Whether the peaks of the order are within all capacities."""
-        instance, layers = self._instance, self._instance.layers
-        if instance.memory is None or layers is None:
-            return True
-        _, held, static = layers.amounts(counts)
-        for device, rows in enumerate(self._in_flight):
-            stages = [s for s, d in enumerate(instance.stage_to_device) if d == device]
-            room = entry_at(instance.memory.capacity, device)
-            room -= sum(Fraction(static[s]) for s in stages)
-            for row in rows.tolist():
-                if sum(n * Fraction(held[s]) for n, s in zip(row, stages, strict=True)) > room:
-                    return False
-        return True
-
-    def schedule(self, counts: IntArray) -> Schedule:
-        """Return the schedule of a split."""
-        return self._chains.timed(lower_split(self._instance, counts))
-
-    def start(self) -> IntArray | None:
-        """Return the split whose busiest device has the least time, None where none fits."""
-        from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
-
-        model = LayerModel(self._instance, self._even.scale, self._in_flight)
-        return model.solve(MODEL_LIMITS).counts
-
-
-def even_counts(instance: PipelineInstance) -> IntArray:
-    """Return an even split of the layers of a pipeline, all kept."""
-    assert instance.layers is not None
-    return instance.layers.evenly(instance.num_stages)
-
 
 def _ordered(heuristic: Heuristic) -> Heuristic:
     """Return the heuristic that searches the best split under a published order."""
 
     def propose(request: Request) -> Proposal:
         splits = OrderedSplits(request.instance, heuristic)
-        start = splits.start()
-        if start is None:
+        effort = request.effort
+        found = splits.search(effort.clock, effort.board.bound.value, 1, ORDERED_STEPS)
+        if found.counts is None:
             raise NotApplicableError("needs a split that fits its memory: there is none")
-        search = LayerSearch(splits.rate, 1, ORDERED_STEPS)
-        search.run(start, request.effort.clock, request.effort.board.bound.value)
-        if search.best is None:
-            raise NotApplicableError("needs a split that fits its memory: none was found")
-        return Proposal(splits.schedule(search.best), action_strings(splits.orders))
+        return Proposal(splits.schedule(found.counts), action_strings(splits.orders))
 
     return Heuristic(
         f"split-{heuristic.name}",
@@ -140,9 +68,6 @@ def _ordered(heuristic: Heuristic) -> Heuristic:
         source=heuristic.source,
     )
 
-
-ORDERED_STEPS = 600
-"""Splits that are rated under one order."""
 
 HAS_LAYERS = Requirement("layers", lambda instance: instance.layers is not None)
 
@@ -220,7 +145,7 @@ class LayersTask(ScheduleTask):
 
         if self.objective is not Objective.MAKESPAN:
             return
-        answer = LayerModel(self.instance, self.scale).solve(MODEL_LIMITS)
+        answer = LayerModel(self.instance, self.scale).solve(MODEL_LIMITS, clock or Clock())
         if answer.is_infeasible:
             self._why = "memory: no split of the layers fits, even with one micro-batch in flight"
             return

@@ -1,0 +1,160 @@
+"""Times and memory of a split of layers, as sums over the layers of each type and stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.kinds.pipeline.entries import entry_at
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.structure.holds import whole_units
+
+InFlight = Sequence[IntArray]
+"""For each device rows of micro-batches in flight, one number for each of its stages."""
+
+
+@dataclass(frozen=True)
+class SplitTimes:
+    """Ticks of the ops of a stage: those of its layers and of the first or last one."""
+
+    fields: tuple[str, ...]  # as in the times of a pipeline
+    each: IntArray  # int64[fields, types]: of a layer
+    fixed: IntArray  # int64[fields, S]
+
+    @classmethod
+    def of(cls, instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
+        """Return the times of the layers of a pipeline in ticks.
+
+        Parameters
+        ----------
+        instance, scale : PipelineInstance, TimeScale
+
+        Returns
+        -------
+        SplitTimes
+        """
+        layers = instance.layers
+        assert layers is not None
+        back = ("backward_input", "backward_weight") if layers.body.is_split else ("backward",)
+        fields = ("forward", *back)
+        each = np.zeros((len(fields), len(layers.names)), dtype=np.int64)
+        fixed = np.zeros((len(fields), instance.num_stages), dtype=np.int64)
+        for row, field in enumerate(fields):
+            each[row] = scale.ticks(Fraction(getattr(layers.body, field)))
+            for other, place in ((layers.first, 0), (layers.last, -1)):
+                if other is not None:
+                    fixed[row, place] += scale.ticks(Fraction(getattr(other, field)))
+        each[1] += [scale.ticks(Fraction(extra)) for extra in layers.extra]
+        return cls(fields, each, fixed)
+
+    def ticks(self, counts: IntArray) -> IntArray:
+        """Return the ticks of the ops of a split, int64[fields, S]."""
+        found: IntArray = self.each @ counts + self.fixed
+        return found
+
+
+@dataclass(frozen=True)
+class SplitAnswer:
+    """The best split, if there is any, and a bound on the makespan of every split, in ticks."""
+
+    counts: IntArray | None  # int64[types, S]
+    bound: int
+    is_infeasible: bool = False
+
+
+class DeviceMemory(NamedTuple):
+    """What a device holds of its stages at several moments: sums that must be within limits."""
+
+    stages: list[int]
+    amounts: Any  # int64 or object[rows, types, stages]: of a layer
+    limits: Any  # int64 or object[rows]
+
+
+def memory_of_devices(
+    instance: PipelineInstance, in_flight: InFlight | None = None
+) -> list[DeviceMemory]:
+    """Return the memory of each device as sums over layers.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with layers.
+    in_flight : sequence of int64[rows, stages of a device], optional
+        Micro-batches in flight under an order; by default one, as in any order.
+
+    Returns
+    -------
+    list of DeviceMemory
+        Empty without a limit of memory.
+    """
+    memory, layers = instance.memory, instance.layers
+    if memory is None or layers is None:
+        return []
+    found = []
+    ends = {0: layers.first, instance.num_stages - 1: layers.last}
+    held = [Fraction(amount) for amount in layers.held]
+    for device in range(instance.num_devices):
+        stages = [s for s, d in enumerate(instance.stage_to_device) if d == device]
+        rows = np.eye(len(stages), dtype=np.int64) if in_flight is None else in_flight[device]
+        room = [entry_at(memory.capacity, device) for _ in rows]
+        for place, stage in enumerate(stages):
+            if (end := ends.get(stage)) is not None:
+                taken = [
+                    Fraction(end.static) + Fraction(end.activation) * int(n) for n in rows.T[place]
+                ]
+                room = [a - b for a, b in zip(room, taken, strict=True)]
+        each = [
+            n * amount + Fraction(layers.body.static)
+            for row in rows.tolist()
+            for amount in held
+            for n in row
+        ]
+        whole, _ = whole_units([*room, *each], layers.body.count + 1)
+        amounts = whole[len(room) :].reshape(len(room), len(held), len(stages))
+        found.append(DeviceMemory(stages, amounts, whole[: len(room)]))
+    return found
+
+
+def peaks_of_order(instance: PipelineInstance, orders: Sequence[Any]) -> list[IntArray]:
+    """Return the micro-batches in flight at the forwards of each device under an order.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    orders : sequence of Order
+        Of each device.
+
+    Returns
+    -------
+    list of int64[rows, stages of the device]
+        Rows that no other row exceeds everywhere.
+    """
+    found = []
+    for device, order in enumerate(orders):
+        stages = [s for s, d in enumerate(instance.stage_to_device) if d == device]
+        place = {stage: number for number, stage in enumerate(stages)}
+        held = np.zeros(len(stages), dtype=np.int64)
+        rows = set[tuple[int, ...]]()
+        for step in order:
+            if step.kind == "F":
+                held[place[step.stage]] += 1
+                rows.add(tuple(held.tolist()))
+            elif step.kind in {"B", "W"}:
+                held[place[step.stage]] -= 1
+        table = np.array(sorted(rows), dtype=np.int64)
+        kept = [
+            row
+            for number, row in enumerate(table)
+            if not any(
+                (other >= row).all() and (number != place) for place, other in enumerate(table)
+            )
+        ]
+        found.append(np.array(kept, dtype=np.int64))
+    return found
