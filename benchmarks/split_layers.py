@@ -16,7 +16,8 @@ from typing import Any
 import ppsolve
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
+from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
+from ppsolve.solver.kinds.pipeline.layers.ordered import MODEL_LIMITS, OrderedSplits
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 
 ORDERS = {
@@ -141,11 +142,19 @@ def row(case: dict[str, Any], run: dict[str, Any], seconds: float) -> list[tuple
     value = min(values, default=None)
     times = [ordered, scale.time(found.bound), value, free.bound]
     gains = [f"{100 * (1 - float(each or 'inf') / step):.2f}" if step else "" for each in times]
-    shown = "infeasible" if found.is_infeasible else ordered
+    shown: Any = "infeasible" if found.is_infeasible else ordered
+    if not step and not found.is_infeasible and has_no_room(case, instance, splits):
+        shown = f"infeasible in its model; {ordered}"
     last = "infeasible" if free.status is ppsolve.Status.INFEASIBLE else value
     cells = [case["name"], run["memory_limit"], step, shown, *gains[:2], last, *gains[2:]]
     print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
     return [(float(gains[0]), float(gains[2]))] if step else []
+
+
+def has_no_room(case: dict[str, Any], instance: PipelineInstance, splits: OrderedSplits) -> bool:
+    """Whether no split fits where, as its model says, all slices but one are held beside."""
+    held = [rows + case["sequence_slices"] - 1 for rows in splits.in_flight]
+    return LayerModel(instance, splits.scale, held).solve(MODEL_LIMITS, Clock()).is_infeasible
 
 
 def step_of(run: dict[str, Any]) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from split_layers import FOLDER, of_sapp, sapp, step_of, under_order
+from split_layers import FOLDER, has_no_room, of_sapp, sapp, step_of, under_order
 
 import ppsolve
 from ppsolve.models.core.result import Status
@@ -177,6 +177,14 @@ def test_splits_are_never_worse_than_those_of_the_toolkit(name: str) -> None:
         if found.counts is not None:
             step = splits.scale.time(splits.schedule(found.counts).makespan)
             assert splits.scale.time(found.bound) <= step <= step_of(run) * (1 + 1e-9)
+
+
+def test_limits_of_slices_are_infeasible_with_one_more_in_flight() -> None:
+    """Devices - stage + slices - 1 are held in the model of the toolkit, which proves three."""
+    case = sapp("sapp_seq_p8_m32_v1_k2")
+    for run in case["runs"]:
+        instance = of_sapp(case, run["memory_limit"])
+        assert has_no_room(case, instance, under_order(case, instance)) == ("simulated" not in run)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -72,8 +72,8 @@ class OrderedSplits:
         self._sorted = np.zeros(even.num_ops, dtype=np.int64)
         sort_ops(self._graph, self._graph.num_predecessors.copy(), self._sorted)
         self._times = SplitTimes.of(instance, self.scale)
-        self._in_flight = peaks_of_order(instance, self.orders)
-        self._memory = memory_of_devices(instance, self._in_flight)
+        self.in_flight = peaks_of_order(instance, self.orders)
+        self._memory = memory_of_devices(instance, self.in_flight)
         assert instance.layers is not None
         self.fit = MemoryFit(instance.layers, self._memory)
         kinds = [even.kinds.index(kind) for kind in instance.times.by_kind()]
@@ -136,7 +136,7 @@ class OrderedSplits:
         """Solve the model, with the longest path of each answer, until that is no news."""
         from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
 
-        model = LayerModel(self._instance, self.scale, self._in_flight)
+        model = LayerModel(self._instance, self.scale, self.in_flight)
         best, value, bound = None, 2**62, 0
         for _ in range(PATHS):
             answer = model.solve(MODEL_LIMITS, clock)
