@@ -39,7 +39,7 @@ PROOF_SHARE = 0.3
 PATHS = 12
 """Paths at the most by which the model of splits grows."""
 
-ORDERED_STEPS = 20_000
+ORDERED_STEPS = 5_000
 """Splits that are rated under one order."""
 
 
