@@ -17,7 +17,7 @@ from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.inputs import load_pipeline, refuse_given
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable
-from ppsolve.solver.formats.activations import chosen_modes, notes_on_modes
+from ppsolve.solver.formats.activations import notes_on_modes, with_recomputed
 from ppsolve.solver.formats.layers import counts_of, parse_counts
 from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, in_data_order, read_program
@@ -53,6 +53,10 @@ class RuntimeOptions:
             "N,N,...", "megatron, primus: layers of each stage that are recomputed in the backward."
         ),
     ] = None
+    offload_modules: Annotated[
+        str | None,
+        value("NAME,...", "megatron: modules whose inputs are offloaded, such as core_attn."),
+    ] = None
     fsdp: Annotated[
         bool, flag("torch, compute_comms: gather and drop parameters of each stage.", "--fsdp")
     ] = False
@@ -60,7 +64,12 @@ class RuntimeOptions:
     def settings(self, target: Target) -> Settings:
         """Return the settings for a runtime; raises InputError where it cannot have them."""
         again = None if self.recompute is None else parse_counts(self.recompute, "--recompute")
-        return target.settings(self.format, fsdp=self.fsdp, model=self.model, recomputed=again)
+        settings = target.settings(self.format, fsdp=self.fsdp, model=self.model, recomputed=again)
+        if self.offload_modules is None:
+            return settings
+        if target.name != "megatron":
+            raise InputError("expected --to megatron", field="--offload-modules")
+        return replace(settings, offload_modules=tuple(self.offload_modules.split(",")))
 
     def given(self) -> dict[str, object]:
         """Return the values by option."""
@@ -77,8 +86,8 @@ def export_command(
         str,
         value(
             "NAME",
-            "torch, torchtitan, megatron, colossalai, primus, deepspeed or json; perfetto: a "
-            "trace to look at, of any kind of instance.",
+            "torch, torchtitan, megatron, colossalai, primus, deepspeed or json; "
+            "perfetto: a trace to look at, of any kind of instance.",
         ),
     ],
     output: opt.TextOutput = "-",
@@ -118,8 +127,7 @@ def export_command(
         program = in_data_order(program, may_permute=options.data_order is not None)
         program = program if counts is None else replace(program, layers=counts)
         counts_of(program)
-        modes = chosen_modes(data, program.instance) if heuristic is None else []
-        program = replace(program, modes=tuple(map(tuple, modes)))
+        settings = with_recomputed(program, settings, target.name)
         notes = list(notes_on_modes(program, settings, target.name))
         texts = target.files(program, settings, Path(output))
     except InputError as error:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, MemoryModes, choice_of, modes_of
-from ppsolve.solver.formats.layers import RECOMPUTE
+from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, MemoryModes, modes_of
+from ppsolve.solver.formats.layers import DECODER, RECOMPUTE, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 
 HAND_MADE = frozenset({"torch", "torchtitan"})
@@ -19,29 +19,64 @@ HAND_MADE = frozenset({"torch", "torchtitan"})
 COUNTED = frozenset({"megatron", "primus"})
 """Runtimes that count the layers of each stage that are recomputed."""
 
+OFFLOADS = {
+    "megatron": "copies out as soon as it can, and keeps the last groups of the first backward",
+    "primus": "set offload_ops to the ops whose activations are copied out",
+}
+"""Runtimes that copy activations to the host, and what has to be known of that."""
+
+FULL = "full"
+"""Name of the mode that recomputes whole layers."""
+
 WINDOW_FLAG = "--num-microbatches-with-partial-activation-checkpoints"
 
 
-def chosen_modes(data: dict[str, Any], instance: PipelineInstance | None) -> list[list[str]]:
-    """Return the modes of each stage, by micro-batch, in a result or a given pipeline.
+def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, int], ...]:
+    """Return the decoder layers of each stage by mode.
 
     Parameters
     ----------
-    data : dict
-        A result as read from JSON.
-    instance : PipelineInstance or None
-        Its pipeline.
+    program : RuntimeProgram
+        With the modes of its stages, or of its layers.
+    settings : Settings
+        Says which layers the model has.
 
     Returns
     -------
-    list of list of str
-        Empty where every activation is kept.
+    tuple of mapping of str to int
+        Empty where the split is not known, or a stage has several modes.
     """
-    modes = None if instance is None else modes_of(instance)
-    if modes is None:
-        return []
-    choice, _ = choice_of(modes, data)
-    return [[modes.names[number] for number in row] for row in choice.tolist()]
+    letters = letters_of(program, settings.model)
+    if letters is None or any(len(set(row)) > 1 for row in program.modes):
+        return ()
+    if program.layer_modes:
+        return program.layer_modes
+    modes = [row[0] for row in program.modes] or [KEEP] * len(letters)
+    return tuple({mode: stage.count(DECODER)} for mode, stage in zip(modes, letters, strict=True))
+
+
+def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) -> Settings:
+    """Return settings that say how many layers a runtime recomputes as a whole.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        Stages or layers in the mode `FULL` recompute all of a layer.
+    settings : Settings
+        Kept where they say it, or a mode has another name.
+    target : str
+        Name of the runtime.
+
+    Returns
+    -------
+    Settings
+    """
+    if target not in COUNTED or settings.recomputed is not None:
+        return settings
+    stages = layer_modes(program, settings)
+    if not any(FULL in stage for stage in stages) or set().union(*stages) - {KEEP, FULL, OFFLOAD}:
+        return settings
+    return replace(settings, recomputed=tuple(stage.get(FULL, 0) for stage in stages))
 
 
 def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> Iterator[str]:
@@ -66,23 +101,33 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
         The runtime cannot do what a stage does with its activations, or it has to be told in
         layers; names the stage.
     """
-    rows = [sorted(set(row)) for row in program.modes]
+    rows = [sorted(set(row)) for row in program.modes or program.layer_modes]
     if target == "json" or all(row == [KEEP] for row in rows):
         return
-    for stage, row in enumerate(rows):
-        if OFFLOAD in row:
-            raise cannot_say(f"modes: stage {stage} offloads, which no file for {target} can say")
+    offloading = next((stage for stage, row in enumerate(rows) if OFFLOAD in row), None)
+    if offloading is not None and target not in OFFLOADS:
+        raise cannot_say(f"modes: stage {offloading} offloads, which no file for {target} can say")
+    if offloading is not None:
+        yield f"{target}: {OFFLOADS[target]}"
     window = _window(program)
     if window is not None and target == "megatron":
         yield f"megatron: set {WINDOW_FLAG} {window}"
-    for stage, row in enumerate(rows):
-        if len(row) > 1 and window is None:
-            raise cannot_say(
-                f"modes: stage {stage} recomputes some micro-batches only, which no file for "
-                f"{target} can say"
-            )
-    stages = [stage for stage, row in enumerate(rows) if row != [KEEP]]
-    listed = ", ".join(f"{stage} ({' or '.join(rows[stage])})" for stage in stages)
+    stages = [stage for stage, row in enumerate(rows) if set(row) - {KEEP, OFFLOAD}]
+    partly = [stage for stage in stages if len(rows[stage]) > 1 and program.modes]
+    if partly and (window is None or target not in {"megatron", *HAND_MADE}):
+        raise cannot_say(
+            f"modes: stage {partly[0]} recomputes some micro-batches only, which no file for "
+            f"{target} can say"
+        )
+    if stages:
+        listed = ", ".join(f"{stage} ({' or '.join(rows[stage])})" for stage in stages)
+        yield from _notes_on_recomputing(listed, settings, target)
+    modes = None if program.instance is None else modes_of(program.instance)
+    if modes is not None and modes.is_anytime:
+        yield f"{target}: recomputes right before a backward, the schedule does so earlier"
+
+
+def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Iterator[str]:
     if target in HAND_MADE:
         yield (
             f"{target}: the file orders ops only: wrap what stages {listed} recompute in "
@@ -95,9 +140,6 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
         )
     elif target not in COUNTED:
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
-    modes = None if program.instance is None else modes_of(program.instance)
-    if modes is not None and modes.is_anytime:
-        yield f"{target}: recomputes right before a backward, the schedule does so earlier"
 
 
 def _window(program: RuntimeProgram) -> int | None:
@@ -108,8 +150,8 @@ def _window(program: RuntimeProgram) -> int | None:
     return _kept(modes, choice)
 
 
-def _kept(modes: MemoryModes, choice: Any) -> int:
+def _kept(modes: MemoryModes, choice: Any) -> int | None:
     for kept in range(int(modes.windows.max()) + 2):
         if np.array_equal(choice == 0, modes.windows < kept):
             return kept
-    return 0
+    return None

@@ -23,6 +23,7 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.kinds.pipeline.entries import HasBackward
 from ppsolve.models.kinds.pipeline.instance import P2P, PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
 from ppsolve.solver.formats.layers import MegatronLayout
@@ -67,7 +68,7 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
         flags += [f"--num-layers {count}", f'--pipeline-model-parallel-layout "{layout.text()}"']
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
-    flags += _recomputation(program, settings)
+    flags += _recomputation(program, settings) + _offloading(program, settings)
     size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
     if size is not None and batch is not None:
         flags += [f"--micro-batch-size {size}", f"--global-batch-size {batch}"]
@@ -110,6 +111,32 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
             )
     names = {"granularity": "full", "method": "block", "num-layers": most}
     return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
+
+
+def _offloading(program: RuntimeProgram, settings: Settings) -> list[str]:
+    """Return the flags of offloaded activations: as much of every stage and micro-batch.
+
+    A fraction is that of the groups (of a module and layer) of each stage and micro-batch, the
+    first ones in the order of forwards; which of them a mode keeps is not known, so it is all.
+    """
+    others = [
+        (s, k) for s, row in enumerate(program.modes) for k, m in enumerate(row) if m != OFFLOAD
+    ]
+    if len(others) == program.num_stages * program.num_microbatches or not program.modes:
+        return []
+    if others:
+        raise cannot_say(
+            f"modes: {NAME} offloads the first share of the groups of every stage and micro-batch, "
+            f"stage {others[0][0]} does not offload micro-batch {others[0][1]}"
+        )
+    if not settings.offload_modules:
+        text = f"expected the modules of {NAME} whose inputs are offloaded, such as core_attn"
+        raise InputError(text, field="--offload-modules")
+    return [
+        "--fine-grained-activation-offloading",
+        f"--offload-modules {' '.join(settings.offload_modules)}",
+        "--activation-offload-fraction 1.0",
+    ]
 
 
 class OneLayer(HasBackward):

@@ -1,15 +1,19 @@
 """Tables of nodes for Primus, run strictly in order by ``examples/primus_adapter.py``.
 
-Read in Primus main (2026-08-22): nodes F, B (input gradient), W, BW (whole backward) and their
-sends and receives, also between neighbouring stages on one rank.
+Read in Primus main (2026-08-22): nodes F, B (input gradient), W, BW (whole backward), their sends
+and receives, also between neighbouring stages on one rank, and for the first chunk of a V placement
+O, which waits until an activation is on the host, and R, which begins to bring it back.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.solver.formats.layers import decoders_of
 from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
@@ -27,14 +31,16 @@ TYPES = {
     grammar.RECV_F: "RF",
     grammar.SEND_B: "SB",
     grammar.RECV_B: "RB",
+    OFFLOAD_KIND: "O",
+    RELOAD_KIND: "R",
 }
 
 
 def primus_table(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as a table of nodes, one list per rank.
 
-    Raises `InputError` where the placement, the order on the first stage or the layers recomputed
-    cannot be said.
+    Raises `InputError` where the placement, the order on the first stage, the layers recomputed or
+    what is offloaded cannot be said.
 
     Parameters
     ----------
@@ -50,14 +56,15 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
         JSON with ``pp_algorithm`` (the entry that the adapter replaces), ``pp_size``,
         ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``; where
         layers are recomputed also the settings ``recompute_granularity``, ``recompute_method`` and
-        ``recompute_layer_ids``.
+        ``recompute_layer_ids``, where activations are offloaded ``offload``.
     """
     is_v = is_folded(program)
     chunks = 2 if is_v else chunks_if_looped(program, NAME)
     algorithm = "zbv-formatted" if is_v else "zero-bubble" if chunks == 1 else "1f1b-interleaved"
     _refuse_data_order(program)
+    _refuse_offloading(program, is_v=is_v)
     rows = with_communications(program.rows, program.ends, local=True)
-    table = _Table(program.stage_to_rank)
+    table = _Table(program.stage_to_rank, program.copies)
     found: dict[str, Any] = {
         "pp_algorithm": algorithm,
         "pp_size": len(rows),
@@ -66,7 +73,8 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
         "stages": table.stages(len(rows)),
         "table": [[node for step in row for node in table.nodes(step)] for row in rows],
     }
-    return json.dumps(found | _recomputation(program, settings)) + "\n"
+    offload = {"offload": True} if program.copies else {}
+    return json.dumps(found | _recomputation(program, settings) | offload) + "\n"
 
 
 def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
@@ -95,11 +103,36 @@ def _refuse_data_order(program: RuntimeProgram) -> None:
             )
 
 
+def _refuse_offloading(program: RuntimeProgram, *, is_v: bool) -> None:
+    stages = [stage for stage, row in enumerate(program.modes) if OFFLOAD in row]
+    if not stages:
+        return
+    if not is_v or stages[-1] >= len(program.rows):
+        stage = stages[-1] if is_v else stages[0]
+        raise cannot_say(
+            f"modes: {NAME} offloads the first chunk of each rank of a V placement (vshape) only, "
+            f"this is stage {stage}"
+        )
+    if not program.copies:
+        raise cannot_say("modes: expected a schedule with copies (O, L), it has none")
+    pair = next((s for row in program.rows for s in row if isinstance(s, Overlap)), None)
+    if pair is not None:
+        raise cannot_say(f"modes: {NAME} offloads nothing beside combined groups such as {pair}")
+
+
 class _Table:
     """Writes steps as nodes; chunks are counted on each rank."""
 
-    def __init__(self, stage_to_rank: tuple[int, ...]) -> None:
-        self.ranks = stage_to_rank
+    def __init__(
+        self, stage_to_rank: tuple[int, ...], copies: Mapping[Action, Sequence[Action]]
+    ) -> None:
+        self.ranks, self.copies = stage_to_rank, copies
+        self.offloaded = {
+            copy._replace(kind=FORWARD)
+            for each in copies.values()
+            for copy in each
+            if copy.kind == OFFLOAD_KIND
+        }
         self.chunk = [stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)]
 
     def stages(self, num_ranks: int) -> list[list[int]]:
@@ -112,15 +145,23 @@ class _Table:
             pair = [self._node(action) for action in step]
             group = [f"({n['func_type']}|{n['mini_batch']}|{n['chunk']})" for n in pair]
             return [{**node, "args": {"combined_group": group}} for node in pair]
-        return [] if step.kind == grammar.REDUCE_GRAD else [self._node(step)]
+        if step.kind == grammar.REDUCE_GRAD:
+            return []
+        copies = self.copies.get(step, ()) if isinstance(step, Action) else ()
+        return [self._node(each) for each in (*copies, step)]
 
     def _node(self, step: Action | Communication) -> dict[str, Any]:
         return {
             "func_type": TYPES[step.kind],
             "mini_batch": step.microbatch,
             "chunk": self.chunk[step.stage],
-            "args": self._transfer(step) if isinstance(step, Communication) else None,
+            "args": self._args(step),
         }
+
+    def _args(self, step: Action | Communication) -> dict[str, Any] | None:
+        if isinstance(step, Communication):
+            return self._transfer(step)
+        return {"should_offload": True} if step in self.offloaded else None
 
     def _transfer(self, step: Communication) -> dict[str, int]:
         goes_up = step.kind in {grammar.SEND_F, grammar.RECV_B}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Literal
 
 from ppsolve.models.core.result import ScheduleDocument
@@ -13,6 +15,9 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
+from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
 from ppsolve.solver.api.kinds import CARRIED
 from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, actions_of
@@ -27,6 +32,8 @@ Format = Literal["compute_only", "compute_comms"]
 
 FORMATS: tuple[Format, ...] = ("compute_only", "compute_comms")
 
+_COPY_KINDS = (OFFLOAD_KIND, RELOAD_KIND)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -37,6 +44,7 @@ class Settings:
     model: str | None = None  # the layers of the model, see `letters_of`
     # decoder layers of each stage whose forward is run again before their backward
     recomputed: tuple[int, ...] | None = None
+    offload_modules: tuple[str, ...] = ()  # modules of Megatron-LM whose inputs go to the host
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +61,10 @@ class RuntimeProgram:
     chosen: Mapping[str, int] = field(default_factory=dict)
     # mode of each stage and micro-batch; empty where every activation is kept
     modes: tuple[tuple[str, ...], ...] = ()
+    # layers of each stage by mode, of a result that shares out layers
+    layer_modes: tuple[Mapping[str, int], ...] = ()
+    # copies before each action: O to the host that have ended, L back that begin by then
+    copies: Mapping[Action, tuple[Action, ...]] = field(default_factory=dict)
     # the micro-batch of the result that stands at each index of the program
     microbatches: tuple[int, ...] = ()
 
@@ -140,7 +152,26 @@ def read_program(
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
     numbers = members or tuple(range(count))
-    return RuntimeProgram(name, rows, ends, instance, layers, sizes, microbatches=numbers)
+    made = RuntimeProgram(name, rows, ends, instance, layers, sizes, microbatches=numbers)
+    copies = {} if instance is None else _copies(_ops_in(alone) or [], rows)
+    return replace(_with_memory_decisions(made, data), copies=copies)
+
+
+def _with_memory_decisions(program: RuntimeProgram, data: dict[str, Any]) -> RuntimeProgram:
+    """Return the program with the modes or the layers by mode that its document claims."""
+    instance = program.instance
+    modes = None if instance is None else modes_of(instance)
+    if modes is not None:
+        choice, _ = choice_of(modes, data)
+        rows = choice[:, list(program.microbatches)].tolist()
+        return replace(
+            program, modes=tuple(tuple(modes.names[number] for number in row) for row in rows)
+        )
+    if instance is None or instance.layers is None:
+        return program
+    counts, _ = counts_of_document(instance, data)
+    named = named_counts(instance.layers, counts)
+    return replace(program, layers=tuple(counts.sum(axis=0).tolist()), layer_modes=named)
 
 
 def _refuse(violations: Iterable[Violation]) -> None:
@@ -288,11 +319,44 @@ def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
     return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
 
 
-def _action(op: Any, where: str) -> Action | None:
+def _copies(ops: list[Any], rows: Rows) -> dict[Action, tuple[Action, ...]]:
+    """Return the copies that stand before each action.
+
+    A copy out stands before the first op that begins once it has ended, one back before the op that
+    runs when it begins: so neither makes an op wait, and memory holds as in the schedule. Only what
+    comes back into room that a copy out leaves meanwhile begins after it, with the next op.
+    """
+    actions = {action for row in rows for step in row for action in actions_of(step)}
+    steps: dict[int, list[tuple[Any, Any, Action]]] = {}
+    events: dict[int, list[tuple[Any, bool, Action]]] = {}
+    for index, op in enumerate(ops):
+        action = _action(op, f"schedule.ops[{index}]", (*grammar.COMPUTE_KINDS, *_COPY_KINDS))
+        if action is not None and action.kind in _COPY_KINDS:
+            is_back = action.kind == RELOAD_KIND
+            moment = op["start"] if is_back else op["end"]
+            events.setdefault(op["device"], []).append((moment, is_back, action))
+        elif action is not None:
+            steps.setdefault(op["device"], []).append((op["start"], op["end"], action))
+    found: dict[Action, tuple[Action, ...]] = {}
+    for device, copies in events.items():
+        row, least = sorted(steps[device], key=_by_start), 0
+        for moment, is_back, copy in sorted(copies):
+            place = bisect_left(row, moment, key=itemgetter(0))
+            if is_back and place > least and row[place - 1][1] > moment:
+                place -= 1
+            least = max(least, place)
+            before = row[place][2]
+            if before not in actions:  # an order with whole backwards
+                before = before._replace(kind=grammar.BACKWARD)
+            found[before] = (*found.get(before, ()), copy)
+    return found
+
+
+def _action(op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS) -> Action | None:
     """Return the action of an op, None for transfers, collectives and optimizer steps."""
     if not isinstance(op, dict):
         raise InputError(f"expected an object, got {describe(op)}", field=where)
-    if op.get("kind") not in grammar.COMPUTE_KINDS or op.get("microbatch") is None:
+    if op.get("kind") not in kinds or op.get("microbatch") is None:
         return None
     if op.get("replica") is not None:
         raise InputError(
@@ -383,9 +447,15 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
 def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
     index = {microbatch: place for place, microbatch in enumerate(order)}
     ends = program.ends
+    copies = {
+        action.renumbered(index): tuple(copy.renumbered(index) for copy in each)
+        for action, each in program.copies.items()
+    }
     return replace(
         program,
         rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
         ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
+        modes=tuple(tuple(row[microbatch] for microbatch in order) for row in program.modes),
+        copies=copies,
         microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
     )

@@ -90,6 +90,7 @@ def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
         "layers_per_stage": counts_of(program),
         "data_order": program.microbatches,
         "modes": program.modes,
+        "layer_modes": program.layer_modes,
         "compute_only": [[str(step) for step in row] for row in program.rows],
         "compute_comms": [[str(step) for step in row] for row in comms],
     }

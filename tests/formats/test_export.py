@@ -161,6 +161,24 @@ def test_layers_are_recomputed(run):
     assert "--recompute" in done.stderr
 
 
+def test_modules_are_offloaded_as_the_modes_say(run, tmp_path):
+    offload = {"amount": 1, "out": 1, "back": 1, "decide": ["offload"] * 2}
+    memory = {"capacity": 4, "activation": 1, "offload": offload}
+    tiny = {**TINY, "times": {"forward": 2, "backward": 2}, "memory": memory}
+    (tmp_path / "moved.json").write_text(json.dumps(tiny))
+    assert run("optimize", "moved.json", "-o", "result.json").exit_code == 0
+    given = "--heuristic", "1f1b", "--offload-modules", "core_attn,moe_act"
+    done = run("export", "result.json", "--to", "megatron", *given)
+    assert (done.exit_code, done.stdout.splitlines()[2]) == (
+        0,
+        "--offload-modules core_attn moe_act",
+    )
+    assert "note: megatron: copies out as soon as it can" in done.stderr
+    done = run("export", "result.json", "--to", "primus", *given)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: --offload-modules: expected --to megatron" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -342,6 +342,7 @@ CANNOT = {
         "split backwards",
         "other placements than linear and interleaved",
         "different numbers of recomputed layers per stage",
+        "offloads of some stages or micro-batches only",
     ),
     "colossalai": (
         "other placements than vshape",
@@ -353,6 +354,8 @@ CANNOT = {
     "primus": (
         "other placements than linear, interleaved and vshape",
         "forwards of the first stage in another order than 0, 1, 2, ...",
+        "offloads of other stages than the first chunks of a V placement, or beside pairs launched "
+        "together",
         "the split of layers (flags of Megatron-LM say it)",
     ),
     "deepspeed": ("other orders than 1F1B", "split backwards", "other placements than linear"),
