@@ -86,7 +86,7 @@ def export_command(
         str,
         value(
             "NAME",
-            "torch, torchtitan, megatron, colossalai, primus, deepspeed or json; "
+            "torch, torchtitan, megatron, colossalai, primus, deepspeed, mindformers or json; "
             "perfetto: a trace to look at, of any kind of instance.",
         ),
     ],

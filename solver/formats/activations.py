@@ -138,7 +138,7 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
             f"expected the layers of each stage that are recomputed: stages {listed}",
             field=RECOMPUTE,
         )
-    elif target not in COUNTED:
+    elif target not in {*COUNTED, "mindformers"}:
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
 
 

@@ -13,6 +13,7 @@ from ppsolve.solver.formats.colossalai import colossalai_nodes
 from ppsolve.solver.formats.deepspeed import deepspeed_parts
 from ppsolve.solver.formats.layers import RECOMPUTE, counts_of, layers_of
 from ppsolve.solver.formats.megatron import megatron_flags
+from ppsolve.solver.formats.mindformers import mindformers_lists
 from ppsolve.solver.formats.perfetto import PICTURES
 from ppsolve.solver.formats.primus import primus_table
 from ppsolve.solver.formats.program import FORMATS, Format, RuntimeProgram, Settings
@@ -113,6 +114,7 @@ TARGETS = (
     Target("colossalai", _single(colossalai_nodes)),
     Target("primus", _single(primus_table), recomputes=True),
     Target("deepspeed", _single(deepspeed_parts)),
+    Target("mindformers", _single(mindformers_lists)),
     Target("json", _single(_neutral_json), is_tested=True),
 )
 

@@ -359,6 +359,13 @@ CANNOT = {
         "the split of layers (flags of Megatron-LM say it)",
     ),
     "deepspeed": ("other orders than 1F1B", "split backwards", "other placements than linear"),
+    "mindformers": (
+        "other orders than 1F1B and interleaved 1F1B in groups of as many micro-batches as ranks",
+        "split backwards",
+        "other placements than linear and interleaved",
+        "other layers than an embedding, decoder layers and a loss",
+        "layers of `select` and of `comm` on one stage: both lists begin at its first layer",
+    ),
     "json": (),
 }
 

@@ -1,0 +1,107 @@
+"""MindFormers: lists of layers and of how many are recomputed, as its balancer SAPP writes them.
+
+Read in MindFormers r1.6.0-beta1 (``toolkit/pipeline_balance``) and dev (``LayerSetting``): entries
+are ``[chunk][stage]``. Of the layers of a chunk the first ones are recomputed; the lists of
+selected operators and of communication both begin at the first layer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.modes import KEEP
+from ppsolve.solver.formats.activations import FULL, layer_modes
+from ppsolve.solver.formats.layers import DECODER, EMBEDDING, LOSS, letters_of
+from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
+from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
+
+NAME = "MindFormers"
+
+LISTS = {
+    "recompute": (FULL,),
+    "select_recompute": ("select", "both", FULL),
+    "select_comm_recompute": ("comm", "both", FULL),
+}
+"""Modes that each list counts."""
+
+
+def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
+    """Write the layers of a program in the order 1F1B as settings of MindFormers.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        With the layers of each stage.
+    settings : Settings
+        Says which layers the model has.
+
+    Returns
+    -------
+    str
+        JSON, which YAML contains, with ``parallel_config``, ``model`` and ``recompute_config``.
+
+    Raises
+    ------
+    InputError
+        The placement, the order, a layer or the modes of a stage cannot be said.
+    """
+    ranks, count = len(program.rows), program.num_microbatches
+    chunks = chunks_if_looped(program, NAME)
+    if chunks > 1 and count % ranks:
+        raise cannot_say(f"{NAME} needs a multiple of {ranks} micro-batches, got {count}")
+    if chunks == 1:
+        refuse_other_orders(program, one_forward_one_backward(ranks, count), f"{NAME} runs 1F1B")
+    else:
+        orders = interleaved_1f1b(ranks, chunks, count, ranks)
+        refuse_other_orders(program, orders, f"{NAME} runs interleaved 1F1B in groups of {ranks}")
+    stages = _stages(program, settings)
+    layers = [sum(stage.values()) for stage in stages]
+    even = sum(layers) // len(stages)
+
+    def listed(values: list[int]) -> list[list[int]]:
+        return [values[first : first + ranks] for first in range(0, len(values), ranks)]
+
+    model = {"num_layers": sum(layers), "pp_interleave_num": chunks}
+    found = {
+        "parallel_config": {"pipeline_stage": ranks, "micro_batch_num": count},
+        "model": {"model_config": model | {"offset": listed([each - even for each in layers])}},
+        "recompute_config": {
+            name: listed([sum(stage.get(mode, 0) for mode in modes) for stage in stages])
+            for name, modes in LISTS.items()
+        },
+    }
+    return json.dumps(found) + "\n"
+
+
+def _stages(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, int], ...]:
+    """Return the decoder layers of each stage by mode; refuse what no list says."""
+    letters = letters_of(program, settings.model)
+    if letters is None:
+        text = f"{NAME} needs the layers of each stage: export a plan, or give them"
+        raise InputError(text, field="--layers")
+    for stage, text in enumerate(letters):
+        first, last = EMBEDDING * (stage == 0), LOSS * (stage == len(letters) - 1)
+        if text != first + DECODER * text.count(DECODER) + last:
+            raise InputError(
+                f"split: {NAME} shares out decoder layers t, with E before the first and L after "
+                f'the last one; stage {stage} has "{text[:40]}"',
+                field="--model",
+            )
+    stages = layer_modes(program, settings)
+    known = {KEEP, *(mode for modes in LISTS.values() for mode in modes)}
+    for stage, row in enumerate(stages):
+        other = min(set(row) - known, default=None)
+        if other is not None:
+            raise cannot_say(
+                f'modes: {NAME} has {", ".join(sorted(known))}, stage {stage} "{other}"'
+            )
+        if row.get("select") and row.get("comm"):
+            raise cannot_say(
+                f"modes: stage {stage} has layers of select and others of comm; {NAME} begins both "
+                "at the first layer, which makes them both"
+            )
+    return stages
