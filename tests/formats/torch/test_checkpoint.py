@@ -10,7 +10,7 @@ import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.program import FORMATS
 from ppsolve.solver.formats.torch.checkpoint import checkpointed
-from tests.formats.torch.world import World
+from tests.formats.torch.world import World, least_seconds
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -70,7 +70,7 @@ def test_gradients_are_those_of_the_model_in_one_piece(world: World, name: str) 
 
 @pytest.mark.parametrize("name", CASES)
 def test_steps_take_as_long_as_predicted(world: World, name: str) -> None:
-    from tests.formats.torch.emulation import Stretch, seconds_of_step
+    from tests.formats.torch.emulation import Stretch
 
     # Ops that sleep have no parts: all of a stage is recomputed, or nothing.
     instance = CASES[name]
@@ -83,18 +83,8 @@ def test_steps_take_as_long_as_predicted(world: World, name: str) -> None:
     # Nobody asks for the gradient of the input of the whole model.
     first = stretches[0]
     stretches[0] = Stretch(first.forward, 0.0, first.inputs + first.weights)
-    steps = []
-    for _ in range(2):
-        found = world.run(
-            seconds_of_step,
-            instance.num_devices,
-            result=(type(result), result.model_dump_json()),
-            stretches=stretches,
-            places=list(instance.stage_to_device),
-            form=FORMATS[0],
-        )
-        steps.append(max(end for _, end in found) - min(begin for begin, _ in found))
-    assert min(steps) == pytest.approx(float(result.makespan) / 1000, rel=TIMES)
+    taken = least_seconds(world, instance, result, stretches, FORMATS[0])
+    assert taken == pytest.approx(float(result.makespan) / 1000, rel=TIMES)
 
 
 def test_what_cannot_be_checkpointed_is_refused() -> None:

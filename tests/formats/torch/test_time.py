@@ -12,7 +12,7 @@ import pytest
 import ppsolve
 from ppsolve.models.kinds.pipeline.runtime import as_torch_runs
 from ppsolve.solver.formats.program import FORMATS, Format
-from tests.formats.torch.world import World
+from tests.formats.torch.world import World, least_seconds
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -76,29 +76,14 @@ def predicted(result: ppsolve.Result | ppsolve.HeuristicEntry) -> float:
 def seconds(
     world: World, instance: ppsolve.PipelineInstance, result: Any, form: Format = FORMATS[0]
 ) -> float:
-    """Run a schedule twice; return the seconds from the first beginning to the last end, the least.
-
-    Other programs on the machine can only make a step longer.
-    """
-    from tests.formats.torch.emulation import Stretch, seconds_of_step
+    from tests.formats.torch.emulation import Stretch
 
     rows = [row for _, row in sorted(instance.times.by_kind().items())]
     columns = ((row if isinstance(row, tuple) else (row,) * instance.num_stages) for row in rows)
     stretches = [
         Stretch(*(float(ms) / 1000 for ms in stage)) for stage in zip(*columns, strict=True)
     ]
-    steps = []
-    for _ in range(2):
-        found = world.run(
-            seconds_of_step,
-            instance.num_devices,
-            result=(type(result), result.model_dump_json()),
-            stretches=stretches,
-            places=list(instance.stage_to_device),
-            form=form,
-        )
-        steps.append(max(end for _, end in found) - min(begin for begin, _ in found))
-    return min(steps)
+    return least_seconds(world, instance, result, stretches, form)
 
 
 @pytest.mark.parametrize("name", UNEVEN)

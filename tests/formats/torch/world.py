@@ -86,3 +86,26 @@ def _serve(pipe: Connection, rank: int, store: str) -> None:
             pipe.send((True, job(rank, groups[ranks], **arguments)))
         except Exception:
             pipe.send((False, traceback.format_exc()))
+
+
+def least_seconds(
+    world: World, instance: Any, result: Any, stretches: list[Any], form: str
+) -> float:
+    """Run a schedule twice; return the seconds from the first beginning to the last end, the least.
+
+    Other programs on the machine can only make a step longer.
+    """
+    from tests.formats.torch.emulation import seconds_of_step
+
+    steps = []
+    for _ in range(2):
+        found = world.run(
+            seconds_of_step,
+            instance.num_devices,
+            result=(type(result), result.model_dump_json()),
+            stretches=stretches,
+            places=list(instance.stage_to_device),
+            form=form,
+        )
+        steps.append(max(end for _, end in found) - min(begin for begin, _ in found))
+    return min(steps)
