@@ -16,7 +16,6 @@ from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.exact.question import EXACT, SearchLimits
 from ppsolve.solver.run.options import default_workers
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.structure.holds import MemoryInfeasible
 
 
@@ -83,7 +82,7 @@ def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
             is_plain=round_ % 2 == 0,
             dynamic_orders=True,
         )
-        answer = search_below(task.implied, analytic, ticks, limits)
+        answer = task.search_below(analytic, ticks, limits)
         if answer.infeasible and not task.proves_instance:
             raise InputError(
                 f"cannot be proved again above {task.shown(analytic)}, as replicas may "
@@ -98,7 +97,8 @@ def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
             raise KeyboardInterrupt
         if answer.stop_reason in {StopReason.GAP, StopReason.PROVED}:
             raise InputError(
-                "cannot be proved again: CP-SAT rounds memory down, and what it finds does not fit",
+                "cannot be proved again: CP-SAT rounds memory down or leaves modes open, and what "
+                "it finds does not fit",
                 field="bound",
             )
     raise AssertionError("rounds never end")

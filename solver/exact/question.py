@@ -70,6 +70,7 @@ def _left(limit: float | None, used: float) -> float | None:
 Rounding = Literal["up", "down"]
 
 EXACT, FEW_DEVICES, NEIGHBOURHOODS = "cp-sat", "few-devices", "neighbourhoods"
+VARIANTS = "variants"
 """Names of the exact searches in reports."""
 
 

@@ -169,9 +169,8 @@ class ScheduleTask(Task):
             where the limits ended it.
         """
         claimed = None if self.schedule is None else self.board.bound.value
-        plain = replace(limits, is_plain=True)
         analytic = best_bound(self.bounds).value
-        answer = search_below(self.implied, analytic, claimed, plain)
+        answer = self.search_below(analytic, claimed, replace(limits, is_plain=True))
         if answer.infeasible:
             return True
         if answer.schedule is None:
@@ -179,6 +178,20 @@ class ScheduleTask(Task):
         self.board.retract(SEARCHED)
         self.board.propose(settled(answer.schedule), EXACT)
         return False
+
+    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+        """Search for any schedule of the instance below a bound.
+
+        Parameters
+        ----------
+        analytic, claimed, limits
+            As for `second_proof.search_below`.
+
+        Returns
+        -------
+        ExactAnswer
+        """
+        return search_below(self.implied, analytic, claimed, limits)
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""

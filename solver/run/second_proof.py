@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
@@ -41,8 +41,15 @@ def search_below(
     from ppsolve.solver.exact.search import solve
 
     below = Question(analytic, upper=None if claimed is None else claimed - 1)
-    answer = solve(implied, below, replace(limits, gap=1.0))
-    broken = _first_broken_rule(implied.problem, answer)
+    return checked(solve(implied, below, replace(limits, gap=1.0)))
+
+
+def checked(answer: ExactAnswer) -> ExactAnswer:
+    """Return an answer whose schedule, if any, breaks no rule.
+
+    Raises `WrongScheduleError` where it breaks a rule that the model has.
+    """
+    broken = _first_broken_rule(answer.schedule)
     if broken is None:
         return answer
     if answer.memory_is_exact:
@@ -51,6 +58,6 @@ def search_below(
     return replace(answer, schedule=None)
 
 
-def _first_broken_rule(problem: Problem, answer: ExactAnswer) -> str | None:
-    violations = [] if answer.schedule is None else check_schedule(problem, answer.schedule)
+def _first_broken_rule(schedule: Schedule | None) -> str | None:
+    violations = [] if schedule is None else check_schedule(schedule.problem, schedule)
     return str(violations[0]) if violations else None

@@ -15,7 +15,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, choice_of
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
-from ppsolve.solver.exact.question import EXACT, SearchLimits
+from ppsolve.solver.exact.question import EXACT, VARIANTS, ExactAnswer, SearchLimits
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
 from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     NEARBY,
@@ -23,11 +23,12 @@ from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     alternatives_of,
     improve,
 )
-from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE, ModeProblems
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
-from ppsolve.solver.kinds.pipeline.modes.variants import VARIANTS, Variants
+from ppsolve.solver.kinds.pipeline.modes.variants import Variants
 from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.second_proof import checked, search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -38,6 +39,7 @@ from ppsolve.solver.run.steps import (
     VERIFIED,
     has_time_to_search,
 )
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 def _budget(turn: Turn) -> ModesParams:
@@ -171,7 +173,6 @@ class ModesTask(ScheduleTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = MODE_STEPS
-    proves_instance: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -251,25 +252,34 @@ class ModesTask(ScheduleTask):
             horizons.append(int(problem.duration.sum() + problem.lag.sum()))
         return sum(horizons)
 
-    def verify(self, limits: SearchLimits) -> bool | None:
-        """Prove small instances again: whether no choice has a schedule below the bound."""
+    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+        """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
         from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
-        known = self.schedule
+        if self.modes.decide in {"all", "window"}:
+            return self._search_few_choices(claimed, limits)
         if self.obstacle_to_joint is not None:
-            return None
-        upper = self._horizon() if known is None else self.board.bound.value - 1
-        model = JointModel(self.problems, 0, upper)
-        plain = replace(limits, is_plain=True, gap=1.0)
-        answer = CpsatSearch(model, SharedIncumbent(model), plain, plain.start()).execute()
-        if answer.infeasible:
-            return True
-        if answer.schedule is None:
-            return None
-        self.board.retract(frozenset({EXACT, VARIANTS}))
-        self.board.propose(answer.schedule, EXACT)
-        return False
+            # A schedule of the relaxed problem is none of a choice.
+            return replace(super().search_below(analytic, claimed, limits), schedule=None)
+        model = JointModel(self.problems, 0, self._horizon() if claimed is None else claimed - 1)
+        limits = replace(limits, gap=1.0)
+        return checked(CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute())
+
+    def _search_few_choices(self, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+        """Ask one choice after the other, but for those that analytic bounds settle."""
+        answer = ExactAnswer(None, claimed, True, StopReason.INFEASIBLE, True, 0.0)
+        clock = limits.start()
+        for choice in self.modes.variants():
+            implied = ImpliedOrder(self.problems.problem(choice))
+            analytic = self.problems.bound(implied)
+            if analytic < (INFEASIBLE if claimed is None else claimed):
+                left = replace(limits, seconds=clock.left if clock.is_limited else None)
+                answer = search_below(implied, analytic, claimed, left)
+                limits = limits.less(0.0, answer.deterministic_time)
+            if not answer.infeasible:
+                break
+        return answer
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best schedule has, its modes among them."""

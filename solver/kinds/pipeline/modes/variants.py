@@ -13,13 +13,10 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT, Question, SearchLimits
+from ppsolve.solver.exact.question import EXACT, VARIANTS, Question, SearchLimits
 from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE, ModeProblems
 from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-VARIANTS = "variants"
-"""Name of the search in reports."""
 
 
 @dataclass(order=True)
