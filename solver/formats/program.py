@@ -10,6 +10,8 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal
 
+import numpy as np
+
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
@@ -146,7 +148,7 @@ def read_program(
     rows, ends = _rows(alone)
     _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
     if instance is not None and ends is None:
-        ends = _simulated_ends(rows, instance)
+        ends = _simulated_ends(rows, instance, data)
     elif instance is not None:
         _refuse(PIPELINE.check(instance, data))
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
@@ -190,10 +192,15 @@ def _carried(data: dict[str, Any]) -> PipelineInstance | None:
         raise error.about(".".join(filter(None, (CARRIED, error.field)))) from None
 
 
-def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
+def _simulated_ends(rows: Rows, instance: PipelineInstance, data: dict[str, Any]) -> Ends:
+    modes = modes_of(instance)
+    if modes is not None and modes.is_anytime:
+        choice, _ = choice_of(modes, data)
+        if np.isin(choice, modes.recomputing).any():
+            raise cannot_say("expected a schedule: an order does not say when a stage recomputes")
     found = broken_rules(rows, shape_of(instance))
     _refuse(broken for broken in found if broken.rule != "data-order")
-    proposal, violations = simulated(rows, instance)
+    proposal, violations = simulated(rows, instance, data)
     _refuse(violations)
     document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
     with errors_about("orders"):

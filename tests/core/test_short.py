@@ -37,7 +37,7 @@ class TestRepr:
 
     def test_its_parts(self, result: Result) -> None:
         (entry,) = result.heuristics
-        assert repr(entry) == "HeuristicEntry(name='1f1b', status='feasible', value=13, gap=0.0)"
+        assert repr(entry) == "PipelineEntry(name='1f1b', status='feasible', value=13, gap=0.0)"
         assert repr(result.schedule) == "ScheduleDocument(time_unit='us', ops=14)"
 
     def test_instances(self) -> None:

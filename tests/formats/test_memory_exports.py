@@ -72,10 +72,32 @@ class TestRecomputing:
     def test_the_modes_of_a_heuristic_are_its_own(self):
         recompute = {"modes": [FULL], "decide": "stage"}
         instance = pipeline({"recompute": recompute, "capacity": 1.5})
-        entry = ppsolve.simulate(instance, "recompute-full").model_dump(mode="json")
-        result = {"heuristics": [entry], "modes": ["full", "keep"], "kind": "pipeline"}
-        program = read_program(result, instance, heuristic="recompute-full")
+        result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
+        assert "keep" in result["modes"]
+        entry = next(each for each in result["heuristics"] if each["name"] == "recompute-full")
+        assert entry["schedule"] is None
+        program = read_program(result, heuristic="recompute-full")
         assert [row[0] for row in program.modes] == ["full", "full"]
+        assert max((program.ends or {}).values()) == entry["makespan"]
+
+    def test_a_window_of_a_heuristic_is_a_flag(self):
+        recompute = {"modes": [FULL], "decide": "window"}
+        instance = pipeline({"recompute": recompute, "capacity": 2}, devices=3)
+        result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
+        program = read_program(result, heuristic="recompute-window")
+        # Of three micro-batches in a row the first stage keeps one, as its two units allow.
+        assert program.modes[0] == ("keep", "full", "full", "keep")
+        program = replace(program, layers=(1, 1, 1))
+        text, notes = exported("megatron", program, recomputed=(1, 1, 1))
+        assert "--recompute-num-layers 1" in text
+        assert notes == ["megatron: set --num-microbatches-with-partial-activation-checkpoints 1"]
+
+    def test_orders_do_not_say_when_a_stage_recomputes(self):
+        recompute = {"modes": [FULL], "decide": "stage", "place": "anytime"}
+        instance = pipeline({"recompute": recompute, "capacity": 1.5})
+        result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
+        with pytest.raises(InputError, match="expected a schedule: an order does not say"):
+            read_program(result, heuristic="recompute-full")
 
 
 class TestMegatronOffload:

@@ -206,3 +206,4 @@ class PipelineResult(Result):
     modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
     layers: tuple[dict[str, int], ...] | None = Field(default=None)
     alternatives: tuple[ModeAlternative, ...] | None = Field(default=None)
+    heuristics: tuple[PipelineEntry, ...] = ()

@@ -164,7 +164,7 @@ class PipelineKind(Kind[PipelineInstance]):
         entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
         schedule = outcome.schedule
         claims = None if schedule is None else self.claims_of(instance, schedule)
-        return entry if claims is None else PipelineEntry(**dict(entry), **claims)
+        return PipelineEntry(**dict(entry), **(claims or {}))
 
     def doubts(self, instance: PipelineInstance) -> Iterator[str]:
         """Yield a line for transfers and latencies that are far from the times of the ops."""

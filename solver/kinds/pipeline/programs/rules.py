@@ -11,6 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
+from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.violation import Violation
@@ -389,7 +390,11 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
 
 
 def simulated(
-    rows: Sequence[Sequence[ComputeStep]], instance: PipelineInstance, *, exact: bool = False
+    rows: Sequence[Sequence[ComputeStep]],
+    instance: PipelineInstance,
+    document: Any = None,
+    *,
+    exact: bool = False,
 ) -> tuple[Proposal, list[Violation]]:
     """Start each op of a program as early as its order allows.
 
@@ -398,6 +403,8 @@ def simulated(
     rows : sequence of sequence of Action or Overlap
         The steps of each rank; they keep all rules of programs of this pipeline.
     instance : PipelineInstance
+    document : object, optional
+        Claims the memory modes, or the layers of stages, that are open.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -410,6 +417,8 @@ def simulated(
     orders = [Order.of(row) for row in rows]
     heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
     problem = PIPELINE.lower(instance, exact=exact)
+    if document is not None and instance.replicas is None:
+        problem = PIPELINE.problem_of(instance, exact=exact, document=document)
     proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
     return proposal, check_schedule(problem, proposal.schedule)
 
