@@ -127,12 +127,7 @@ class _Table:
         self, stage_to_rank: tuple[int, ...], copies: Mapping[Action, Sequence[Action]]
     ) -> None:
         self.ranks, self.copies = stage_to_rank, copies
-        self.offloaded = {
-            copy._replace(kind=FORWARD)
-            for each in copies.values()
-            for copy in each
-            if copy.kind == OFFLOAD_KIND
-        }
+        self.offloaded = {copy._replace(kind=FORWARD) for each in copies.values() for copy in each}
         self.chunk = [stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)]
 
     def stages(self, num_ranks: int) -> list[list[int]]:

@@ -165,10 +165,8 @@ def _with_memory_decisions(program: RuntimeProgram, data: dict[str, Any]) -> Run
     modes = None if instance is None else modes_of(instance)
     if modes is not None:
         choice, _ = choice_of(modes, data)
-        rows = choice[:, list(program.microbatches)].tolist()
-        return replace(
-            program, modes=tuple(tuple(modes.names[number] for number in row) for row in rows)
-        )
+        rows = (tuple(modes.names[number] for number in row) for row in choice.tolist())
+        return replace(program, modes=tuple(rows))
     if instance is None or instance.layers is None:
         return program
     counts, _ = counts_of_document(instance, data)

@@ -88,6 +88,7 @@ class TestRecomputing:
         # Of three micro-batches in a row the first stage keeps one, as its two units allow.
         assert program.modes[0] == ("keep", "full", "full", "keep")
         program = replace(program, layers=(1, 1, 1))
+        refused("megatron", program, "expected the layers of each stage that are recomputed")
         text, notes = exported("megatron", program, recomputed=(1, 1, 1))
         assert "--recompute-num-layers 1" in text
         assert notes == ["megatron: set --num-microbatches-with-partial-activation-checkpoints 1"]
@@ -149,6 +150,7 @@ class TestPrimusOffload:
         message = "offloads the first chunk of each rank .*, this is stage"
         refused("primus", offloading("keep", "offload"), f"{message} 1")
         refused("primus", offloading("offload", "keep", "keep", "offload", **V), f"{message} 3")
+        refused("primus", offloading("offload", "keep", "offload", "keep", **V), f"{message} 2")
         program = offloading("offload", "offload", "keep", "keep", **V)
         refused("primus", replace(program, copies={}), r"a schedule with copies \(O, L\)")
         pair = Overlap(Action(2, "F", 3), Action(1, "B", 0))
@@ -245,5 +247,8 @@ def test_copies_are_renumbered_with_their_micro_batches():
         action.renumbered([1, 0, 2, 3]): tuple(c.renumbered([1, 0, 2, 3]) for c in each)
         for action, each in program.copies.items()
     }
-    other = replace(program, rows=rows, copies=copies, ends=None)
-    assert in_data_order(other, may_permute=False).copies == program.copies
+    modes = (("keep", "full", "keep", "full"),)
+    other = replace(program, rows=rows, copies=copies, ends=None, modes=modes)
+    found = in_data_order(other, may_permute=False)
+    assert found.copies == program.copies
+    assert found.modes == (("full", "keep", "keep", "full"),)
