@@ -40,10 +40,9 @@ def document_text(document: BaseModel) -> str:
 
 
 def fingerprint(instance: StrictModel) -> str:
-    """Return the SHA-256 of an instance as hex; name, description and layout do not count."""
-    asked = {
-        key: value for key, value in _sparse(instance).items() if key not in {"name", "description"}
-    }
+    """Return the SHA-256 of an instance as hex; name, origin and layout do not count."""
+    unasked = {"name", "description", "plan"}
+    asked = {key: value for key, value in _sparse(instance).items() if key not in unasked}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

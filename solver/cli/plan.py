@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,13 +162,13 @@ def plan_init_command(
         str, value("A,B", "Samples of a micro-batch [1].", show_default=False)
     ] = "1",
     tensor_parallel: Annotated[
-        int, value("T", "Devices that share each layer [1].", show_default=False)
-    ] = 1,
+        str, value("A,B", "Devices that share each layer [1].", show_default=False)
+    ] = "1",
     sequence_parallel: Annotated[
         bool, flag("They share sequences too.", "--sequence-parallel")
     ] = False,
     recompute: Annotated[
-        str, value("HOW", "none, selective or full [none].", show_default=False)
+        str, value("A,B", "none, selective or full [none].", show_default=False)
     ] = "none",
     name: Annotated[str, value("TEXT", "Name of the request.")] = "plan",
     output: Annotated[str, value("FILE", "- is stdout.", "--output", "-o")] = "-",
@@ -178,19 +179,22 @@ def plan_init_command(
     what you have measured, then give the file to `ppsolve plan`.
     """
     given = {key: value for key, value in locals().items() if value is not None}
-    request = plan_request(_sizes(given))
+    request = plan_request(*_sizes(given))
     write_text(output, instance_text(request))
     if output != "-":
         say(f"wrote {output} ({request.name})")
 
 
-def _sizes(given: dict[str, Any]) -> Sizes:
+def _sizes(given: dict[str, Any]) -> Iterator[Sizes]:
+    """Yield the sizes with each tensor parallelism and each recomputation."""
     del given["output"]
-    try:
-        given["microbatch_sizes"] = list(map(int, given["microbatch_sizes"].split(",")))
-    except ValueError:
-        text = given["microbatch_sizes"][:40]
-        message = f'expected whole numbers with commas, got "{text}"'
-        raise InputError(message, field="--microbatch-sizes") from None
+    for name in ("microbatch_sizes", "tensor_parallel"):
+        try:
+            given[name] = list(map(int, given[name].split(",")))
+        except ValueError:
+            message = f'expected whole numbers with commas, got "{given[name][:40]}"'
+            raise InputError(message, field=option_of(name)) from None
+    ways = map(str.strip, given["recompute"].split(","))
     with about_options({name: option_of(name) for name in Sizes.model_fields}):
-        return Sizes.parse(given)
+        for shared, how in product(dict.fromkeys(given["tensor_parallel"]), dict.fromkeys(ways)):
+            yield Sizes.parse(given | {"tensor_parallel": shared, "recompute": how})

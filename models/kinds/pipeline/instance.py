@@ -36,6 +36,7 @@ from ppsolve.models.kinds.pipeline.entries import (
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
 from ppsolve.models.kinds.pipeline.modes import Offload, Recompute
+from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
@@ -205,7 +206,8 @@ class PipelineInstance(Instance):
 
     `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
     packed sequences. Costs of times, memory and transfers are worked out over them. With `layers`
-    times and activations are those of an even split, and another split may be chosen.
+    times and activations are those of an even split, and another split may be chosen. `plan` says
+    what else was chosen by the plan that made the pipeline.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -226,6 +228,7 @@ class PipelineInstance(Instance):
     optimizer: PerStage | None = None
     collectives: Collectives | None = None
     replicas: Replicas | None = None
+    plan: PlanOrigin | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
 
     @model_validator(mode="before")
@@ -255,6 +258,9 @@ class PipelineInstance(Instance):
         self._check_forward_peak(numbers.memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
         check_length("optimizer", self.optimizer, self.num_stages, "stage")
+        if self.plan is not None:
+            split = self.plan.layers_per_stage
+            check_length("plan.layers_per_stage", split, self.num_stages, "stage")
         if self.collectives is not None:
             self._check_collectives(self.collectives)
         self._check_matrix("p2p.latency", self.p2p.latency)

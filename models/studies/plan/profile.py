@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_decimal, describe, error_at
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import HasBackward
+from ppsolve.models.kinds.pipeline.origin import LayerRecompute
 
 MAX_LAYERS = 2_000
 """More layers are refused: the exact split looks at all pairs of them. It bounds time only."""
@@ -117,8 +117,17 @@ class ModelProfile(StrictModel):
 
     Lists in layers have one number per entry of `microbatch_sizes`. Other sizes are planned only if
     no layer has a list.
+
+    Parameters
+    ----------
+    tensor_parallel : int
+        Devices that share each layer; times, memory and transfers are those of one of them.
+    recompute : str
+        ``selective`` or ``full``: what backwards run again, which their times contain.
     """
 
+    tensor_parallel: Annotated[Whole, Field(ge=1, le=4096)] = 1
+    recompute: LayerRecompute = "none"
     microbatch_sizes: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(min_length=1)
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
     state_factor: Number = Field(default=8, validate_default=True)
@@ -130,32 +139,32 @@ class ModelProfile(StrictModel):
     def _consistent(self) -> Self:
         sizes = self.microbatch_sizes
         if any(a >= b for a, b in pairwise(sizes)):
-            raise InputError(
-                f"expected ascending sizes, got {', '.join(map(str, sizes))}",
-                field="model.microbatch_sizes",
-            )
+            text = f"expected ascending sizes, got {', '.join(map(str, sizes))}"
+            raise error_at(("microbatch_sizes",), text)
         for index, layer in enumerate(self.layers):
             for field, amount in layer.by_size().items():
                 if isinstance(amount, tuple) and len(amount) != len(sizes):
-                    raise InputError(
+                    raise error_at(
+                        ("layers", index, field),
                         f"expected {len(sizes)} numbers, one per micro-batch size, "
                         f"got {len(amount)}",
-                        field=f"model.layers[{index}].{field}",
                     )
         if self.num_layers > MAX_LAYERS:
-            raise InputError(
-                f"expected at most {MAX_LAYERS} layers, got {self.num_layers}", field="model.layers"
-            )
+            text = f"expected at most {MAX_LAYERS} layers, got {self.num_layers}"
+            raise error_at(("layers",), text)
         self._check_times()
         return self
 
     def _check_times(self) -> None:
         for size in self.microbatch_sizes:
             if not sum(self.amounts("forward", size)) + sum(self.backward(size)):
-                raise InputError(
-                    f"expected times > 0, all are 0 at micro-batch size {size}",
-                    field="model.layers",
-                )
+                text = f"expected times > 0, all are 0 at micro-batch size {size}"
+                raise error_at(("layers",), text)
+
+    @property
+    def variant(self) -> tuple[int, str]:
+        """Tensor parallelism and recomputation, which tell the profiles of a request apart."""
+        return self.tensor_parallel, self.recompute
 
     @property
     def num_layers(self) -> int:

@@ -101,6 +101,14 @@ class Cluster(StrictModel):
         """Number of devices."""
         return self.nodes * self.devices_per_node
 
+    def in_groups(self, size: int) -> Cluster:
+        """Return the cluster whose devices are groups of neighbours; memory and links stay."""
+        return self.model_copy(update={"devices_per_node": self.devices_per_node // size})
+
+    def orders_are_alike(self, depth: int, replicas: int) -> bool:
+        """Whether it makes no difference which ranks are neighbours: one node, or one line."""
+        return depth == 1 or replicas == 1 or depth * replicas <= self.devices_per_node
+
     def _rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:
         # Ranks fill node by node; `shape` is pipeline depth and number of replicas.
         depth, replicas = shape
@@ -250,7 +258,11 @@ class SearchSpace(StrictModel):
 
 
 class PlanRequest(StrictModel):
-    """A model, a cluster, and what to choose from. All times share `time_unit`."""
+    """A model, a cluster, and what to choose from. All times share `time_unit`.
+
+    `variants` are profiles of the same model with other tensor parallelism or recomputation, which
+    the plan chooses from too.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["plan"] = "plan"
@@ -258,20 +270,22 @@ class PlanRequest(StrictModel):
     description: str | None = None
     time_unit: Literal["ns", "us", "ms", "s"] = "us"
     model: ModelProfile
+    variants: tuple[ModelProfile, ...] = ()
     cluster: Cluster
     goodput: Statistics
     search: SearchSpace = SearchSpace()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        sizes, search = self.model.microbatch_sizes, self.search
-        for index, size in enumerate(search.microbatch_sizes or ()):
-            if self.model.is_measured and size not in sizes:
+        self._check_profiles()
+        sizes = sorted({size for profile in self.profiles for size in profile.microbatch_sizes})
+        for index, size in enumerate(self.search.microbatch_sizes or ()):
+            if size not in sizes and all(profile.is_measured for profile in self.profiles):
                 raise InputError(
                     f"expected a profiled size ({', '.join(map(str, sizes))}), got {size}",
                     field=f"search.microbatch_sizes[{index}]",
                 )
-        if "split" in (search.backward or ()) and not self.model.is_split:
+        if "split" in (self.search.backward or ()) and not all(p.is_split for p in self.profiles):
             raise InputError(
                 '"split" needs "backward_input" and "backward_weight" in every layer',
                 field="search.backward",
@@ -280,12 +294,47 @@ class PlanRequest(StrictModel):
         self._check_batch_sizes()
         return self
 
+    @property
+    def profiles(self) -> tuple[ModelProfile, ...]:
+        """The model and its variants."""
+        return (self.model, *self.variants)
+
+    def alone(self, profile: ModelProfile) -> PlanRequest:
+        """Return the request with one of its profiles; its devices are groups that share layers."""
+        cluster = self.cluster.in_groups(profile.tensor_parallel)
+        return self.model_copy(update={"model": profile, "variants": (), "cluster": cluster})
+
+    def _check_profiles(self) -> None:
+        per_node, seen = self.cluster.devices_per_node, set[tuple[int, str]]()
+        for index, profile in enumerate(self.profiles):
+            where = f"variants[{index - 1}]" if index else "model"
+            if per_node % profile.tensor_parallel:
+                raise InputError(
+                    f"expected a divisor of cluster.devices_per_node ({per_node}), got "
+                    f"{profile.tensor_parallel}",
+                    field=f"{where}.tensor_parallel",
+                )
+            if profile.num_layers != self.model.num_layers:
+                raise InputError(
+                    f"expected the {self.model.num_layers} layers of the model, got "
+                    f"{profile.num_layers}",
+                    field=f"{where}.layers",
+                )
+            if profile.variant in seen:
+                raise InputError(
+                    'expected a "tensor_parallel" or "recompute" that no profile before it has, '
+                    f"got {profile.tensor_parallel} and {profile.recompute} again",
+                    field=where,
+                )
+            seen.add(profile.variant)
+
     def _check_depths(self) -> None:
-        most = min(self.cluster.devices, self.model.num_layers)
+        groups = self.cluster.devices // min(p.tensor_parallel for p in self.profiles)
+        most = min(groups, self.model.num_layers)
         for index, depth in enumerate(self.search.pipeline_depths or ()):
             if depth > most:
                 raise InputError(
-                    f"expected at most {most} ({self.cluster.devices} devices, "
+                    f"expected at most {most} ({groups} devices, "
                     f"{self.model.num_layers} layers), got {depth}",
                     field=f"search.pipeline_depths[{index}]",
                 )

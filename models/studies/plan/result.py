@@ -10,6 +10,7 @@ from pydantic import Field
 from ppsolve.models.core.result import Reported, Status, Versions
 from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, some_of
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.origin import LayerRecompute
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.models.studies.plan.request import RankOrder
 
@@ -25,7 +26,9 @@ class Configuration(Reported):
     """One way to run the model.
 
     `pipeline_depth` devices hold one pipeline of `pipeline_depth` x `virtual_stages` stages;
-    each of `replicas` copies runs `microbatches` micro-batches of `microbatch_size` samples.
+    each of `replicas` copies runs `microbatches` micro-batches of `microbatch_size` samples. Each
+    of these devices is a group of `tensor_parallel` that share layers; `recompute` says what
+    backwards run again.
     """
 
     pipeline_depth: int
@@ -38,6 +41,13 @@ class Configuration(Reported):
     rank_order: RankOrder
     backward: Literal["fused", "split"]
     layer_split: Literal["balanced", "even"]
+    tensor_parallel: int = 1
+    recompute: LayerRecompute = "none"
+
+    @property
+    def variant(self) -> tuple[int, str]:
+        """Tensor parallelism and recomputation, as of its `ModelProfile`."""
+        return self.tensor_parallel, self.recompute
 
     @property
     def num_ops(self) -> int:

@@ -7,18 +7,18 @@ the tensor parallelism, amounts are of one sample, and 2-byte activations and pa
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.origin import LayerRecompute
 from ppsolve.models.studies.plan.profile import MAX_LAYERS
 from ppsolve.models.studies.plan.request import PlanRequest, parse_request
 
 Count = Annotated[Whole, Field(ge=1, le=10**9)]
 Positive = Annotated[Number, Field(gt=0)]
-Recompute = Literal["none", "selective", "full"]
 
 MICROSECONDS = 10**6
 DECIMALS = 3
@@ -47,7 +47,7 @@ class Sizes(StrictModel):
     latency : number
         Microseconds until a transfer begins.
     tensor_parallel : int
-        Devices t that share each layer; such a group is one device of the plan.
+        Devices t that share each layer; such a group is one device of a pipeline.
     sequence_parallel : bool
         They also share what tensor parallelism leaves whole (Korthikanti et al. 2022).
     recompute : str
@@ -71,7 +71,7 @@ class Sizes(StrictModel):
     latency: Number = Field(default=0, validate_default=True)
     tensor_parallel: Count = 1
     sequence_parallel: bool = False
-    recompute: Recompute = "none"
+    recompute: LayerRecompute = "none"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -164,32 +164,36 @@ def parameters(sizes: Sizes) -> tuple[int, int, int]:
     return (words + sizes.sequence_length) * h, 12 * h * h + 13 * h, words * h + 2 * h
 
 
-def plan_request(sizes: Sizes) -> PlanRequest:
+def plan_request(sizes: Sizes, *variants: Sizes) -> PlanRequest:
     """Return a request for the plan of a decoder on a cluster, in microseconds.
 
-    It has one batch size and allows any schedule. A device of it is a group of `tensor_parallel`
-    devices, each of which has a share of the operations and parameters, and sends a share of the
-    next stage's input (scatter and gather, Narayanan et al. 2021, section 4.1). Memory, activations
-    and transfers are those of one device. Parameters and gradients take 2 bytes each, with weights,
-    gradients and Adam in mixed precision 16 bytes, the default of requests.
+    It has one batch size and allows any schedule. With tensor parallelism each device of a group
+    has a share of the operations and parameters, and sends a share of the next stage's input
+    (scatter and gather, Narayanan et al. 2021, section 4.1); a block all-reduces its output twice
+    there and twice back (section 2.3), and twice again where its forward is run again. Parameters
+    and gradients take 2 bytes each, with weights, gradients and Adam in mixed precision 16 bytes,
+    the default of requests.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        The model, the cluster and the step.
+    *variants : Sizes
+        The same with other tensor parallelism or recomputation, among which the plan chooses too.
+
+    Returns
+    -------
+    PlanRequest
+        With a profile for each of them.
     """
-    first, last = end_activations(sizes)
-    embedding, block, head = parameters(sizes)
-    none = dict.fromkeys(("forward", "backward_input", "backward_weight"), 0)
-    layers = [
-        _layer(sizes, "embedding", 1, none, first, embedding),
-        _layer(
-            sizes, "block", sizes.layers, block_operations(sizes), block_activations(sizes), block
-        ),
-        _layer(sizes, "head", 1, head_operations(sizes), last, head),
-    ]
     return parse_request(
         {
             "schema": 1,
             "kind": "plan",
             "name": sizes.name,
             "time_unit": "us",
-            "model": {"microbatch_sizes": sizes.microbatch_sizes, "layers": layers},
+            "model": _profile(sizes),
+            "variants": [_profile(each) for each in variants],
             "cluster": _cluster(sizes),
             "goodput": {"init_batch_size": sizes.batch_size, "max_batch_size": sizes.batch_size},
             "search": {
@@ -201,23 +205,48 @@ def plan_request(sizes: Sizes) -> PlanRequest:
     )
 
 
-def _layer(
-    sizes: Sizes,
-    name: str,
-    count: int,
-    operations: dict[str, int],
-    activations: float,
-    held: int,
-) -> dict[str, Any]:
-    rate = float(sizes.flops) * sizes.tensor_parallel / MICROSECONDS
-    sent = 2 * sizes.sequence_length * sizes.hidden / sizes.tensor_parallel
+def _profile(sizes: Sizes) -> dict[str, Any]:
+    first, last = end_activations(sizes)
+    embedding, block, head = parameters(sizes)
+    none = dict.fromkeys(("forward", "backward_input", "backward_weight"), 0)
+    kept, again = block_activations(sizes), 2 if sizes.recompute == "full" else 0
+    block_reduces = {"forward": 2, "backward_input": 2 + again}
     return {
-        "name": name,
-        "count": count,
-        **{field: round(number / rate, DECIMALS) for field, number in operations.items()},
-        "activation_bytes": round(activations),
-        "output_bytes": round(sent),
-        "parameter_bytes": round(2 * held / sizes.tensor_parallel),
+        "tensor_parallel": sizes.tensor_parallel,
+        "recompute": sizes.recompute,
+        "microbatch_sizes": sizes.microbatch_sizes,
+        "layers": [
+            {"name": "embedding", "activation_bytes": round(first)}
+            | _layer(sizes, none, {"forward": 1}, embedding),
+            {"name": "block", "count": sizes.layers, "activation_bytes": round(kept)}
+            | _layer(sizes, block_operations(sizes), block_reduces, block),
+            {"name": "head", "activation_bytes": round(last)}
+            | _layer(sizes, head_operations(sizes), {"backward_input": 1}, head),
+        ],
+    }
+
+
+def _layer(
+    sizes: Sizes, operations: dict[str, int], reduces: dict[str, int], held: int
+) -> dict[str, Any]:
+    # Times with the all-reduces of tensor parallelism, which nothing hides.
+    shared = sizes.tensor_parallel
+    rate = float(sizes.flops) * shared / MICROSECONDS
+    sent = 2 * sizes.sequence_length * sizes.hidden
+    steps = {field: 2 * (shared - 1) * count for field, count in reduces.items()}
+    return {
+        field: {
+            "fixed": round(steps.get(field, 0) * float(sizes.latency), DECIMALS),
+            "per_sample": round(
+                number / rate
+                + steps.get(field, 0) * sent / shared / float(sizes.bandwidth) * MICROSECONDS,
+                DECIMALS,
+            ),
+        }
+        for field, number in operations.items()
+    } | {
+        "output_bytes": round(sent / shared),
+        "parameter_bytes": round(2 * held / shared),
     }
 
 
@@ -225,7 +254,7 @@ def _cluster(sizes: Sizes) -> dict[str, Any]:
     links = {"within_node": sizes.bandwidth, "between_nodes": sizes.node_bandwidth}
     return {
         "nodes": sizes.devices // sizes.node_size,
-        "devices_per_node": sizes.node_size // sizes.tensor_parallel,
+        "devices_per_node": sizes.node_size,
         "memory": sizes.memory,
         **{
             name: {"latency": sizes.latency, "bandwidth": bandwidth / MICROSECONDS}

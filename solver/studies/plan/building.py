@@ -27,6 +27,9 @@ from ppsolve.solver.studies.plan.split_problem import (
 
 Devices = tuple[int, ...]
 
+CHOSEN = ("microbatch_size", "replicas", "tensor_parallel", "recompute")
+"""Fields of a configuration that its instance names as its origin."""
+
 
 @dataclass(frozen=True)
 class LayerFigures:
@@ -375,11 +378,12 @@ class Pipeline:
         c, layers = self.configuration, self.layers
         rows = range(c.pipeline_depth)
         latency = [layers.decimals([self.lags.get((a, b), 0) for b in rows]) for a in rows]
+        variant = "" if c.variant == (1, "none") else f" tp{c.tensor_parallel} {c.recompute}"
         document = {
             "name": (
                 f"{self.request.name} p{c.pipeline_depth}x{c.virtual_stages} {c.placement} "
                 f"dp{c.replicas} b{c.microbatch_size} m{c.microbatches} {c.rank_order} "
-                f"{c.backward} {c.layer_split}"
+                f"{c.backward} {c.layer_split}{variant}"
             ),
             "time_unit": self.request.time_unit,
             "num_devices": c.pipeline_depth,
@@ -391,9 +395,20 @@ class Pipeline:
             "memory": self._memory(),
             "allreduce": None if self.allreduces is None else layers.decimals(self.allreduces),
             "optimizer": self._times("optimizer") if any(layers.optimizer) else None,
+            "plan": self._origin(),
         }
         given = {name: value for name, value in document.items() if value is not None}
         return PipelineInstance.parse(given)
+
+    def _origin(self) -> dict[str, Any]:
+        c = self.configuration
+        alike = self.request.cluster.orders_are_alike(c.pipeline_depth, c.replicas)
+        return {
+            "request": self.request.name,
+            "layers_per_stage": [last - first for first, last in pairwise(self.boundaries)],
+            "rank_order": None if alike else c.rank_order.value,
+            **{name: getattr(c, name) for name in CHOSEN},
+        }
 
     @property
     def backwards(self) -> tuple[str, ...]:

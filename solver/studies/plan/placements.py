@@ -90,7 +90,8 @@ def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInsta
     shape |= {"placement": layout.placement}
     if stages_per_device(layout.chunks, layout.placement) > 1:
         shape["stages_per_device"] = stages_per_device(layout.chunks, layout.placement)
-    data.pop("stages_per_device", None)
+    for stale in ("stages_per_device", "plan"):
+        data.pop(stale, None)
     devices = parsed_pipeline(shape | {"times": {"forward": 1, "backward": 1}}).stage_to_device
     if instance.num_stages == instance.num_devices:
         parts = _even_parts(instance, devices)

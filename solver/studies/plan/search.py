@@ -59,8 +59,8 @@ class PlanSearch:
         self.request, self.limits = request, limits
         options = limits.options
         self.clock = clock or Clock(None if options.deterministic else options.time_limit)
-        self._builder = PipelineBuilder(request)
-        self.quick = QuickScheduler(self._builder)
+        self._builders = {p.variant: PipelineBuilder(request.alone(p)) for p in request.profiles}
+        self._schedulers = {key: QuickScheduler(each) for key, each in self._builders.items()}
         self.news = PlanNews(listener, self.clock, self._progress)
         self._solved = 0
         self._tried = set[int]()
@@ -72,6 +72,14 @@ class PlanSearch:
             self._candidate(index, configuration)
             for index, configuration in enumerate(space.configurations)
         ]
+
+    def builder(self, configuration: Configuration) -> PipelineBuilder:
+        """Return the builder for the profile of a configuration."""
+        return self._builders[configuration.variant]
+
+    def quick(self, configuration: Configuration) -> QuickScheduler:
+        """Return the scheduler for the profile of a configuration."""
+        return self._schedulers[configuration.variant]
 
     @property
     def open_candidates(self) -> list[Candidate]:
@@ -161,7 +169,7 @@ class PlanSearch:
             efficiency=efficiency,
             step=StepTime(self._least_step(configuration)),
         )
-        needed = self._builder.lack_of_memory(
+        needed = self.builder(configuration).lack_of_memory(
             configuration.microbatch_size, configuration.pipeline_depth
         )
         if needed is not None:
@@ -178,7 +186,7 @@ class PlanSearch:
         # A lower bound for any split and schedule. Some device does at least its share of the work;
         # one micro-batch passes all layers twice; and what all of them keep meanwhile takes its
         # time in the memory of the devices.
-        c, builder = configuration, self._builder
+        c, builder = configuration, self.builder(configuration)
         size, kind = c.microbatch_size, c.backward
         work = builder.layers(size).total * Fraction(c.microbatches, c.pipeline_depth)
         held = builder.memory_time(size, c.pipeline_depth, kind) * c.microbatches
@@ -239,11 +247,12 @@ class PlanSearch:
         The split is final if no split has a faster slowest device; the candidate is then shaped.
         """
         try:
-            split = self._builder.split(candidate.configuration, quick=True)
+            chosen = candidate.configuration
+            split = self.builder(chosen).split(chosen, quick=True)
             if split is None:
                 self._lose_by_memory(candidate)
             else:
-                self._show(candidate, *split, self.quick.arrays(candidate.configuration, split[0]))
+                self._show(candidate, *split, self.quick(chosen).arrays(chosen, split[0]))
                 if candidate.split_proved is not False:
                     self._finish_shape(candidate)
         except (SplitUndecidedError, InputError):
@@ -264,8 +273,8 @@ class PlanSearch:
         rules : tuple of WarmUpRule
             The rules to try.
         """
-        arrays = candidate.arrays
-        if arrays is not None and candidate.take(self.quick.by_rules(arrays, rules)):
+        arrays, quick = candidate.arrays, self.quick(candidate.configuration)
+        if arrays is not None and candidate.take(quick.by_rules(arrays, rules)):
             self.note(candidate)
 
     def sweep(self, candidate: Candidate, steps: int) -> None:
@@ -281,19 +290,19 @@ class PlanSearch:
         if candidate.arrays is None:
             return
         candidate.is_finalist = True
-        start = candidate.known_start()
-        if candidate.take(self.quick.swept(candidate.arrays, start, steps, self.clock)):
+        start, quick = candidate.known_start(), self.quick(candidate.configuration)
+        if candidate.take(quick.swept(candidate.arrays, start, steps, self.clock)):
             self.note(candidate)
 
     def _quick_schedule(self, arrays: PipelineArrays) -> QuickSchedule | None:
-        names = self.request.search.schedules
+        names, quick = self.request.search.schedules, self.quick(arrays.pipeline.configuration)
         if names is None:
-            return self.quick.by_rules(arrays, (FIRST_RULE,))
-        return self.quick.named(arrays, names)
+            return quick.by_rules(arrays, (FIRST_RULE,))
+        return quick.named(arrays, names)
 
     def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
         # Take over a split, if its schedule is not longer than the known one.
-        arrays = self.quick.arrays(candidate.configuration, boundaries)
+        arrays = self.quick(candidate.configuration).arrays(candidate.configuration, boundaries)
         is_first = candidate.step.reached is None
         if candidate.take(self._quick_schedule(arrays)) or is_first:
             self._show(candidate, boundaries, proved, arrays)
@@ -312,16 +321,18 @@ class PlanSearch:
     def _finish_shape(self, candidate: Candidate) -> None:
         assert candidate.arrays is not None
         candidate.level = Level.SHAPED
-        candidate.step.floor = max(candidate.step.floor, self.quick.bound(candidate.arrays))
+        bound = self.quick(candidate.configuration).bound(candidate.arrays)
+        candidate.step.floor = max(candidate.step.floor, bound)
 
     def _shape(self, candidate: Candidate) -> None:
         # Of two splits the one that was scheduled better stays.
         try:
-            split = self._builder.split(candidate.configuration)
+            builder = self.builder(candidate.configuration)
+            split = builder.split(candidate.configuration)
             if split is None:
                 self._lose_by_memory(candidate)
             elif candidate.boundaries != split[0]:
-                self._builder.refuse_large(candidate.configuration)
+                builder.refuse_large(candidate.configuration)
                 self._adopt(candidate, *split)
             if candidate.arrays is not None:
                 self._finish_shape(candidate)
@@ -329,7 +340,7 @@ class PlanSearch:
             candidate.is_stuck, candidate.reason = True, str(error)
 
     def _lose_by_memory(self, candidate: Candidate) -> None:
-        needed = self._builder.least_memory(candidate.configuration)
+        needed = self.builder(candidate.configuration).least_memory(candidate.configuration)
         candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
 
     def _lack(self, needed: Fraction | None) -> str:
@@ -415,7 +426,8 @@ class PlanSearch:
     def _instance(self, candidate: Candidate) -> PipelineInstance:
         assert candidate.boundaries is not None
         if candidate.instance is None:
-            self._builder.refuse_large(candidate.configuration)
-            pipeline = self._builder.pipeline(candidate.configuration, candidate.boundaries)
+            builder = self.builder(candidate.configuration)
+            builder.refuse_large(candidate.configuration)
+            pipeline = builder.pipeline(candidate.configuration, candidate.boundaries)
             candidate.instance = pipeline.instance()
         return candidate.instance

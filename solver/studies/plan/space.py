@@ -43,7 +43,12 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
     """
     not_formed = Counter[str]()
     found = []
-    for number, (fields, count) in enumerate(_combinations(request, not_formed)):
+    combinations = (
+        (profile, *each)
+        for profile in request.profiles
+        for each in _combinations(request.alone(profile), not_formed)
+    )
+    for number, (profile, fields, count) in enumerate(combinations):
         if number >= most:
             raise InputError(
                 f"expected at most {most} combinations; shorten the lists", field="search"
@@ -51,8 +56,9 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
         samples = fields["replicas"] * fields["microbatch_size"]
         microbatches = _microbatches(request, samples, count, not_formed)
         if microbatches is not None:
-            sizes = {"microbatches": microbatches, "batch_size": samples * microbatches}
-            found.append(Configuration(**fields, **sizes))
+            fields |= {"microbatches": microbatches, "batch_size": samples * microbatches}
+            variant = {name: getattr(profile, name) for name in ("tensor_parallel", "recompute")}
+            found.append(Configuration(**fields, **variant))
     if not found:
         reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
         raise InputError(f"expected at least one configuration: {reasons}", field="search")
@@ -66,7 +72,7 @@ def _combinations(
     search = request.search
     backward = search.backward or (("split",) if request.model.is_split else ("fused",))
     lists: tuple[Sequence[Any], ...] = (
-        search.microbatch_sizes or request.model.microbatch_sizes,
+        _sizes(request, not_formed),
         search.microbatches or search.batch_sizes or _batch_sizes(request.goodput),
         backward,
         search.layer_splits,
@@ -90,6 +96,15 @@ def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str
                         "virtual_stages": virtual,
                         "rank_order": order,
                     }
+
+
+def _sizes(request: PlanRequest, not_formed: Counter[str]) -> list[int]:
+    model = request.model
+    wanted = request.search.microbatch_sizes or model.microbatch_sizes
+    known = [size for size in wanted if size in model.microbatch_sizes or not model.is_measured]
+    if len(known) < len(wanted):
+        not_formed["micro-batch size is not profiled"] += len(wanted) - len(known)
+    return known
 
 
 def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:
@@ -125,7 +140,7 @@ def _virtual_stages(
 
 def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Iterator[int]:
     room = request.cluster.devices // depth
-    for replicas in dict.fromkeys(request.search.replicas or (room,)):
+    for replicas in dict.fromkeys(request.search.replicas or (max(room, 1),)):
         if replicas > room:
             not_formed["more devices than the cluster has"] += 1
         else:
@@ -133,10 +148,8 @@ def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Ite
 
 
 def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankOrder, ...]:
-    # All are alike where all is on one node or in one line.
     orders = tuple(dict.fromkeys(request.search.rank_orders))
-    alike = depth == 1 or replicas == 1 or depth * replicas <= request.cluster.devices_per_node
-    return orders[:1] if alike else orders
+    return orders[:1] if request.cluster.orders_are_alike(depth, replicas) else orders
 
 
 def _microbatches(

@@ -87,16 +87,37 @@ def test_parameters():
 
 
 def test_the_request_is_in_microseconds_and_of_one_of_the_devices_of_a_group():
-    """10,240 operations by two devices of 1,000 per microsecond each take 5.12."""
+    """10,240 operations by two devices of 1,000 per microsecond each take 5.12.
+
+    Two all-reduces of 80 bytes are four steps of 40 bytes, each 20 at 2 bytes per microsecond.
+    """
     found = plan_request(sizes(tensor_parallel=2, latency=7))
     _, block, head = found.model.layers
     assert (block.count, found.model.num_layers) == (3, 5)
-    assert block.forward.per_sample * 1000 == 5120
+    assert block.forward.per_sample * 1000 == 5120 + 4 * 20_000
+    assert (block.forward.fixed, block.backward_input.fixed) == (4 * 7, 4 * 7)
+    assert (block.backward_weight.fixed, head.forward.fixed, head.backward_input.fixed) == (
+        0,
+        0,
+        14,
+    )
     assert head.forward.per_sample * 1000 == 2 * 4 * 10 * 100 / 2
     assert (block.parameter_bytes, block.output_bytes.per_sample) == (1330, 40)
-    assert (found.cluster.nodes, found.cluster.devices_per_node) == (1, 2)
+    assert (found.cluster.nodes, found.cluster.devices_per_node) == (1, 4)
+    assert (found.model.tensor_parallel, found.model.recompute) == (2, "none")
     assert (found.cluster.within_node.bandwidth, found.cluster.within_node.latency) == (2, 7)
     assert found.cluster.memory == 10**6
+
+
+def test_what_is_run_again_is_reduced_again():
+    _, kept, _ = plan_request(sizes(tensor_parallel=2, latency=7)).model.layers
+    _, again, _ = plan_request(sizes(tensor_parallel=2, latency=7, recompute="full")).model.layers
+    assert again.backward_input.fixed == 2 * kept.backward_input.fixed
+    assert again.backward_input.per_sample - kept.backward_input.per_sample == (
+        kept.forward.per_sample
+    )
+    _, alone, _ = plan_request(sizes(latency=7)).model.layers
+    assert alone.forward.fixed == 0
 
 
 def test_nodes_and_micro_batches():
@@ -152,6 +173,22 @@ def test_the_command_writes_a_request_that_can_be_planned(tmp_path):
     assert json.loads(planned.stdout)["winner"]["configuration"]["batch_size"] == 8
 
 
+def test_one_request_has_every_tensor_parallelism_and_recomputation():
+    lists = options(tensor_parallel="1,2", recompute="none, full", microbatch_sizes="1,2")
+    found = parse_request(json.loads(run("init", *lists).stdout))
+    assert [p.variant for p in found.profiles] == [
+        (1, "none"), (1, "full"), (2, "none"), (2, "full")
+    ]  # fmt: skip
+    for profile in found.profiles:
+        shared, recompute = profile.variant
+        alone = options(tensor_parallel=shared, recompute=recompute, microbatch_sizes="1,2")
+        only = parse_request(json.loads(run("init", *alone).stdout))
+        assert (only.model, only.variants) == (profile, ())
+        assert only.model_copy(update={"model": found.model}) == found.model_copy(
+            update={"variants": ()}
+        )
+
+
 def test_without_a_file_the_request_goes_to_stdout():
     found = json.loads(run("init", *options(), "--sequence-parallel").stdout)
     assert found["kind"] == "plan"
@@ -167,6 +204,12 @@ def test_without_a_file_the_request_goes_to_stdout():
         ({"flops": "nan"}, "--flops: "),
         ({"memory": "-1"}, "--memory: "),
         ({"recompute": "all"}, "--recompute: "),
+        ({"recompute": "none,all"}, "--recompute: "),
+        (
+            {"tensor_parallel": "1,x"},
+            '--tensor-parallel: expected whole numbers with commas, got "1',
+        ),
+        ({"tensor_parallel": "1,3"}, "--tensor-parallel: expected a divisor of heads (2), got 3"),
         ({"node_bandwidth": "0"}, "--node-bandwidth: "),
     ],
 )

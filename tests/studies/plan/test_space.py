@@ -34,8 +34,21 @@ def rows(space: ConfigurationSpace) -> list[tuple[Any, ...]]:
 
 def plain_space(data: dict[str, Any]) -> tuple[set[tuple[Any, ...]], Counter[str]]:
     """Return the configurations and what forms none, by trying every number there is."""
-    search, cluster, model = data["search"], data["cluster"], data["model"]
-    devices = cluster["nodes"] * cluster["devices_per_node"]
+    every, all_lost = set(), Counter[str]()
+    for model in (data["model"], *data.get("variants", ())):
+        found, lost = plain_space_of(model, data)
+        variant = (model.get("tensor_parallel", 1), model.get("recompute", "none"))
+        every |= {(*fields, *variant) for fields in found}
+        all_lost += lost
+    return every, all_lost
+
+
+def plain_space_of(
+    model: dict[str, Any], data: dict[str, Any]
+) -> tuple[set[tuple[Any, ...]], Counter[str]]:
+    search, cluster = data["search"], data["cluster"]
+    per_node = cluster["devices_per_node"] // model.get("tensor_parallel", 1)
+    devices = cluster["nodes"] * per_node
     layers = sum(layer.get("count", 1) for layer in model["layers"])
     least, most = data["goodput"]["init_batch_size"], data["goodput"].get("max_batch_size", 10**9)
     split = all("backward" not in layer for layer in model["layers"])
@@ -60,16 +73,12 @@ def plain_space(data: dict[str, Any]) -> tuple[set[tuple[Any, ...]], Counter[str
                 if depth * chunks > layers and placement != "linear":
                     lost[LAYERS] += 1
                     continue
-                for replicas in search.get("replicas") or [devices // depth]:
+                for replicas in search.get("replicas") or [max(devices // depth, 1)]:
                     if depth * replicas > devices:
                         lost[DEVICES] += 1
                         continue
                     orders = search.get("rank_orders", ["stages_first", "replicas_first"])
-                    if (
-                        depth == 1
-                        or replicas == 1
-                        or depth * replicas <= cluster["devices_per_node"]
-                    ):
+                    if depth == 1 or replicas == 1 or depth * replicas <= per_node:
                         orders = orders[:1]
                     shapes |= {(depth, replicas, placement, chunks, order) for order in orders}
     found = set()
@@ -123,6 +132,7 @@ COUNTS = st.one_of(
     search=SEARCHES,
     counts=COUNTS,
     most=st.sampled_from([None, 30, 40]),
+    variants=some([(1, "full"), (2, "none"), (2, "selective"), (3, "full")]),
 )
 @settings(max_examples=150, deadline=None)
 def test_every_combination_is_there_or_counted(
@@ -131,8 +141,14 @@ def test_every_combination_is_there_or_counted(
     search: dict[str, Any],
     counts: dict[str, Any],
     most: int | None,
+    variants: list[tuple[int, str]],
 ) -> None:
     data = document(layers, cluster[0], cluster[1], True, **search, **counts)
+    data["variants"] = [
+        data["model"] | {"tensor_parallel": size, "recompute": recompute}
+        for size, recompute in variants
+        if cluster[1] % size == 0
+    ]
     if most is not None:
         data["goodput"]["max_batch_size"] = most
     expected, lost = plain_space(data)
@@ -251,6 +267,34 @@ def test_batches_beyond_all_reason_form_nothing() -> None:
     space = enumerate_space(parse_request(data))
     assert [c.batch_size for c in space.configurations] == [8 * 8 * 126]
     assert space.not_formed == {"batch above 1E+12": 1}
+
+
+def test_groups_use_no_more_devices_than_there_are() -> None:
+    data = document(8, 2, 4, pipeline_depths=[1, 2, 8], replicas=[1, 2, 4], microbatches=[8])
+    data["variants"] = [data["model"] | {"tensor_parallel": size} for size in (2, 4)]
+    space = enumerate_space(parse_request(data))
+    used = {(c.tensor_parallel, c.pipeline_depth, c.replicas) for c in space.configurations}
+    every = [(t, p, d) for t in (1, 2, 4) for p in (1, 2, 8) for d in (1, 2, 4)]
+    assert used == {(t, p, d) for t, p, d in every if t * p * d <= 8}
+    assert space.not_formed[DEVICES] == len(every) - len(used)
+
+
+def test_ranks_of_groups_are_neighbours_on_smaller_nodes() -> None:
+    data = document(8, 2, 4, pipeline_depths=[2], replicas=[2], batch_sizes=[8])
+    data["variants"] = [data["model"] | {"tensor_parallel": 2}]
+    orders = Counter(c.tensor_parallel for c in enumerate_space(parse_request(data)).configurations)
+    assert orders == {1: 2, 2: 4}  # of two sizes; four devices are a node, four groups are two
+
+
+def test_sizes_that_a_variant_lacks_form_nothing() -> None:
+    data = document(8, 1, 2, pipeline_depths=[1], replicas=[1], batch_sizes=[8])
+    measured = data["model"] | {"layers": [{"count": 8, "forward": [1], "backward": [2]}]}
+    data["variants"] = [measured | {"microbatch_sizes": [4], "recompute": "full"}]
+    data["search"]["microbatch_sizes"] = [2, 4]
+    space = enumerate_space(parse_request(data))
+    found = {(c.recompute, c.microbatch_size) for c in space.configurations}
+    assert found == {("none", 2), ("none", 4), ("full", 4)}
+    assert space.not_formed == {"micro-batch size is not profiled": 1}
 
 
 def test_batches_match_their_parts() -> None:
