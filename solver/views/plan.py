@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -28,10 +28,18 @@ RULES = {
         "without a schedule that the request allows",
         "not_applicable",
     ),
+    Rule.SCHEDULES_MEMORY: (
+        "memory",
+        "whose allowed schedules do not fit the memory",
+        "schedules_memory",
+    ),
     Rule.NO_SCHEDULE: ("no schedule", "no schedule", None),
     Rule.LIMIT: ("undecided", "undecided when the limits ended", "undecided"),
     Rule.MEMORY: ("memory", "proved not to fit the memory", "pruned_by_memory"),
 }
+
+
+BEYOND_MEMORY = frozenset({Rule.MEMORY, Rule.SCHEDULES_MEMORY})
 
 
 def plan_line(plan: Plan) -> Text:
@@ -62,7 +70,7 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     RenderableType
     """
     parts: list[RenderableType] = [_title(plan), FactList(_facts(plan, verbose=verbose))]
-    fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
+    fitting = [row for row in plan.table if row.lost_by not in BEYOND_MEMORY]
     shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
     if shown:
         parts += [Text(), indented(_ranking(shown, verbose=verbose))]
@@ -71,7 +79,10 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     if verbose:
         parts += [Text(), FactList((f"rank {row.rank}", row.reason) for row in shown)]
     else:
-        parts += [indented(Text(line, "dim")) for line in _left_out(plan, fitting[len(shown) :])]
+        parts += [indented(Text(line, "dim")) for line in _left_out(fitting[len(shown) :])]
+    lacking = [row for row in plan.table if row.lost_by in BEYOND_MEMORY]
+    if lacking:
+        parts += [Text(), *(indented(Text(line)) for line in _refusals(lacking))]
     chart = plan_chart(plan)
     if chart is not None:
         parts += [Text(), indented(chart)]
@@ -85,7 +96,7 @@ def _title(plan: Plan) -> Text:
 def _nothing(plan: Plan) -> str:
     if plan.counts.pruned_by_memory == plan.counts.enumerated:
         return "no configuration fits the memory (proved)"
-    failed = {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}
+    failed = {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE, Rule.SCHEDULES_MEMORY}
     reasons = (row.reason for row in plan.table if row.lost_by in failed)
     return f"no schedule found; e.g. {next(reasons, 'none was tried')}"
 
@@ -97,6 +108,8 @@ def in_words(configuration: Configuration) -> str:
     parts = [
         device + (f" x {c.replicas} replicas" if c.replicas > 1 else ""),
         _stages(c),
+        f"tensor parallelism {c.tensor_parallel}" if c.tensor_parallel > 1 else "",
+        f"{c.recompute} recomputation" if c.recompute != "none" else "",
         f"micro-batch {c.microbatch_size}",
         counted(c.microbatches, "micro-batch"),
         f"batch {c.batch_size}",
@@ -203,15 +216,16 @@ def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
     shared = {c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1}
     once = {head: words for head, words in SAID_ONCE.items() if head in shared}
     table = FittingTable(
-        TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 3),
+        TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 4),
         *(column for column in columns if column.header not in once),
         TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
-        TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=1),
-        TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=2),
+        TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=2),
+        TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=3),
         styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
         caption="Configurations",
     )
-    said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] != ABSENT)
+    usual = {ABSENT, "1", "none"}
+    said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] not in usual)
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
 
 
@@ -226,19 +240,23 @@ FEATURES: tuple[Field[Configuration], ...] = (
         lambda c: "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
     ),
     Field("micro-\nbatches", lambda c: f"{c.microbatches} of {c.microbatch_size}"),
-    Field("batch", lambda c: c.batch_size, 4, str),
+    Field("TP", lambda c: str(c.tensor_parallel)),
+    Field("recom-\npute", lambda c: c.recompute),
+    Field("batch", lambda c: c.batch_size, 5, str),
     Field(
         "rank\norder",
         lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
     ),
-    Field("backward", lambda c: c.backward),
-    Field("layer\nsplit", lambda c: c.layer_split),
+    Field("back-\nward", lambda c: c.backward),
+    Field("layer\nsplit", lambda c: c.layer_split, 1),
 )
 # What is said below the table where it is the same in all rows.
 SAID_ONCE = {
+    "TP": "tensor parallelism (TP) {}",
+    "recom-\npute": "{} recomputation",
     "batch": "batch {}",
     "rank\norder": "{} first",
-    "backward": "{} backward",
+    "back-\nward": "{} backward",
     "layer\nsplit": "{} layer split",
 }
 
@@ -250,15 +268,36 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
     return (low if goodput.low > 0 else ABSENT), high
 
 
-def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
+def _left_out(rest: Sequence[PlanRow]) -> Iterator[str]:
     for rule, (_, words, _) in RULES.items():
         high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
         if high:
             yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"
-    lacking = [row for row in plan.table if row.lost_by is Rule.MEMORY]
-    if lacking:
-        yield f"{len(lacking):,} do not fit the memory"
-        yield f"e.g. rank {lacking[0].rank}: {lacking[0].reason}"
+
+
+def _refusals(rows: Sequence[PlanRow], most: int = 4) -> Iterator[str]:
+    """Yield what does not fit the memory, alike rows together, those that lack least first."""
+    alike: dict[str, list[PlanRow]] = defaultdict(list)
+    for row in sorted(rows, key=_needed):
+        schedule = f", {row.memory.schedule}" if row.memory and row.memory.schedule else ""
+        alike[f"{_held_by(row.configuration)}{schedule}"].append(row)
+    yield f"{len(rows):,} do not fit the memory:"
+    for words, group in islice(alike.items(), most):
+        lack = str(group[0].memory or group[0].reason)
+        yield f"{len(group):,} with {words}: {lack}"
+    left = sum(map(len, islice(alike.values(), most, None)))
+    if left:
+        yield f"{left:,} more, which lack more (--verbose and JSON have all)"
+
+
+def _needed(row: PlanRow) -> float:
+    return (row.memory and row.memory.needed) or float("inf")
+
+
+def _held_by(c: Configuration) -> str:
+    shared = f", TP {c.tensor_parallel}" if c.tensor_parallel > 1 else ""
+    again = f", {c.recompute} recomputation" if c.recompute != "none" else ""
+    return f"{counted(c.pipeline_depth, 'device')}{shared}, micro-batch {c.microbatch_size}{again}"
 
 
 def plan_chart(plan: Plan) -> LineChart | None:

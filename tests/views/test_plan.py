@@ -1,6 +1,7 @@
 """Plans and charts on the terminal; bars and lines of progress."""
 
 import io
+import re
 import sys
 from functools import partial
 from itertools import takewhile
@@ -148,6 +149,60 @@ class TestPlans:
         text = drawn(plan_report(found, verbose=True), width=400)
         for row in found.table:
             assert row.reason in text
+
+    def test_refusals_say_the_device_the_amounts_and_what_helps(self):
+        search = {"placements": ["linear"], "schedules": ["gpipe"], "batch_sizes": [8]}
+        cluster = REQUEST["cluster"] | {"memory": 470}
+        found = plan(parse_request(REQUEST | {"cluster": cluster, "search": search}))
+        words = [" ".join(drawn(plan_report(found), width).split()) for width in (80, 120)]
+        for text in words:
+            assert "proved not to fit the memory" in text
+            assert "whose allowed schedules do not fit the memory" in text
+            assert "not applicable" not in text
+            assert (
+                "with 1 device, micro-batch 1: device 0 needs 720 bytes or more, available 470 "
+                "bytes; may help: a pipeline of 2 devices, tensor parallelism 2" in text
+            )
+            assert (
+                "with 2 devices, micro-batch 1, gpipe: device 0 needs 480 bytes, available 470 "
+                "bytes; may help: a schedule with fewer micro-batches in flight" in text
+            )
+        for row in found.table:
+            if row.memory is not None:
+                assert str(row.memory) in row.reason
+
+    def test_of_many_refusals_the_nearest_are_shown(self, found):
+        lacking = next(row for row in found.table if row.lost_by is Rule.MEMORY)
+        rows = tuple(
+            lacking.model_copy(
+                update={
+                    "configuration": lacking.configuration.model_copy(
+                        update={"microbatch_size": size}
+                    ),
+                    "memory": lacking.memory.model_copy(update={"needed": 600 + size}),
+                }
+            )
+            for size in (9, 8, 7, 6, 5, 4, 3)
+        )
+        text = drawn(plan_report(found.model_copy(update={"table": (found.winner, *rows)})))
+        assert "7 do not fit the memory:" in text
+        assert text.index("micro-batch 3: device 0 needs 603 bytes") < text.index("micro-batch 4: ")
+        assert "micro-batch 7:" not in text
+        assert "3 more, which lack more" in text
+
+    def test_columns_of_variants_are_there_where_they_vary(self, found):
+        model = REQUEST["model"]
+        shared = [model | {"tensor_parallel": 2}, model | {"recompute": "full"}]
+        both = plan(parse_request(REQUEST | {"variants": shared}))
+        text = drawn(plan_report(both, top=100), width=200)
+        assert re.search(r"batches +TP +pute +batch", text)
+        only = [row for row in both.table if row.configuration.tensor_parallel == 2]
+        text = drawn(plan_report(both.model_copy(update={"table": tuple(only)})), width=200)
+        assert "in all these rows: tensor parallelism (TP) 2, " in text
+        assert "TP  " not in text
+        for words in ("TP", "recom"):
+            assert words not in drawn(plan_report(found), width=200).split("not fit")[0]
+        assert "tensor parallelism 2, micro-batch" in in_words(only[0].configuration)
 
     def test_schedules_that_are_not_allowed(self, found):
         winner = found.winner.model_copy(

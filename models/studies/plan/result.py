@@ -69,6 +69,8 @@ class Rule(StrEnum):
 
     MEMORY
         Proved: no schedule (no split of the layers) fits the memory.
+    SCHEDULES_MEMORY
+        None of the schedules that the request allows and that apply fits the memory.
     BOUND
         Its goodput is proved to be at most that of the winner, whatever its schedule.
     MEASURED
@@ -78,7 +80,7 @@ class Rule(StrEnum):
     ALLOWED
         The schedules that the request allows reach no more than the winner.
     NOT_APPLICABLE
-        None of the schedules that the request allows applies, or fits the memory.
+        None of the schedules that the request allows applies.
     NO_SCHEDULE
         No schedule was found that fits; nothing is proved.
     LIMIT
@@ -86,6 +88,7 @@ class Rule(StrEnum):
     """
 
     MEMORY = "memory"
+    SCHEDULES_MEMORY = "memory_of_schedules"
     BOUND = "bound"
     MEASURED = "measured"
     SOLVED = "solved"
@@ -95,13 +98,64 @@ class Rule(StrEnum):
     LIMIT = "limit"
 
 
+class MemoryShortage(Reported):
+    """Memory that a device lacks, in bytes.
+
+    Parameters
+    ----------
+    device : int
+        Of the pipeline: the one that needs most.
+    needed : float or None
+        What it needs at the least for its states and one micro-batch, or for `schedule`. None
+        where that is proved to be too much, but not how much it is.
+    available : float
+        Memory of the device.
+    schedule : str or None
+        The allowed schedule that comes closest; None where no schedule fits.
+    may_help : tuple of str
+        Changes after which there may be room, each alone.
+    """
+
+    device: int
+    needed: float | None
+    available: float
+    schedule: str | None = None
+    may_help: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, str]:
+        """What the device needs and what it has, in words."""
+        least = "" if self.schedule else " or more"
+        if self.needed is None:
+            return "more", bytes_text(self.available)
+        for digits in (4, 7, 12):
+            texts = [bytes_text(amount, digits) for amount in (self.needed, self.available)]
+            if texts[0] != texts[1]:
+                break
+        return texts[0] + least, texts[1]
+
+    def __str__(self) -> str:
+        """Return the shortage as a clause."""
+        needed, available = self.needs
+        helps = f"; may help: {', '.join(self.may_help)}" if self.may_help else ""
+        return f"device {self.device} needs {needed}, available {available}{helps}"
+
+
+def bytes_text(amount: float, digits: int = 4) -> str:
+    """Return bytes in the largest unit of which there is one: ``13.26 GB``."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if amount >= size:
+            return f"{amount / size:,.{digits}g} {unit}"
+    return f"{amount:,.{digits}g} bytes"
+
+
 class PlanRow(Reported):
     """One configuration of the ranked table.
 
     Goodput and throughput are in samples per second, `step_time` in the plan's time unit. `low` of
     the goodput is that of the best schedule found (0 without one), `high` a bound for this
     configuration with this split. `lost_by` is None for the winner; for an open one it says why it
-    is open.
+    is open. `memory` says what is lacking where memory is the reason that there is no schedule.
     """
 
     rank: int
@@ -116,12 +170,13 @@ class PlanRow(Reported):
     schedule_by: str | None = None
     split_proved: bool | None = None
     layers_per_stage: tuple[int, ...] | None = None
+    memory: MemoryShortage | None = None
 
 
 class PlanCounts(Reported):
     """Numbers of configurations by the rule that decided them.
 
-    The six from `pruned_by_memory` to `undecided` add up to `enumerated`. `heuristic_runs` and
+    The seven from `pruned_by_memory` to `undecided` add up to `enumerated`. `heuristic_runs` and
     `exact_runs` count configurations that were scheduled and that the exact solver ran on, decided
     or not; `not_formed` counts combinations of the lists that are no configuration, by reason.
     """
@@ -129,6 +184,7 @@ class PlanCounts(Reported):
     enumerated: int
     not_formed: dict[str, int]
     pruned_by_memory: int
+    schedules_memory: int = 0
     pruned_by_bound: int
     measured: int
     solved: int

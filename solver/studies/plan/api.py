@@ -10,13 +10,22 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.models.studies.plan.request import PlanRequest
-from ppsolve.models.studies.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.models.studies.plan.result import (
+    MemoryShortage,
+    Plan,
+    PlanCounts,
+    PlanRow,
+    Range,
+    Rule,
+    Verdict,
+)
 from ppsolve.solver.api.registry import known_heuristic
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.run.entries import versions
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.studies.goodput.step import Interval
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
+from ppsolve.solver.studies.plan.memory import exceeds_memory, shortage_of
 from ppsolve.solver.studies.plan.params import PlanLimits
 from ppsolve.solver.studies.plan.progress import PlanListener
 from ppsolve.solver.studies.plan.search import PlanSearch
@@ -144,8 +153,10 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
     if candidate.ruled_out is not None:
         return Verdict.LOST, candidate.ruled_out
     if candidate.is_final:
-        is_scheduled = candidate.step.reached is not None
-        return Verdict.LOST, Rule.ALLOWED if is_scheduled else Rule.NOT_APPLICABLE
+        if candidate.step.reached is not None:
+            return Verdict.LOST, Rule.ALLOWED
+        is_full = any(map(exceeds_memory, candidate.step.failures))
+        return Verdict.LOST, Rule.SCHEDULES_MEMORY if is_full else Rule.NOT_APPLICABLE
     if not _may_win(search, candidate):
         is_named = search.request.search.schedules is not None
         if is_named and candidate.step.reached is not None:
@@ -167,12 +178,13 @@ def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
     goodput = candidate.goodput if candidate.ruled_out is None else None
     has_time = goodput is not None and candidate.step.reached is not None
     spans = pairwise(candidate.boundaries or ())
+    shortage = shortage_of(search.builder(candidate.configuration), candidate)
     return PlanRow(
         rank=rank,
         configuration=candidate.configuration,
         verdict=verdict,
         lost_by=rule,
-        reason=_reason(search, candidate, rule),
+        reason=_reason(search, candidate, rule, shortage),
         goodput=_range(goodput),
         throughput=_range(goodput, candidate.efficiency),
         step_time=_range(candidate.step.time if has_time else None),
@@ -180,6 +192,7 @@ def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
         schedule_by=candidate.step.method,
         split_proved=candidate.split_proved,
         layers_per_stage=tuple(last - first for first, last in spans) or None,
+        memory=shortage,
     )
 
 
@@ -189,12 +202,16 @@ def _range(interval: Interval | None, divisor: float = 1.0) -> Range | None:
     return Range(low=interval.low / divisor, high=interval.high / divisor)
 
 
-def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
+def _reason(
+    search: PlanSearch, candidate: Candidate, rule: Rule | None, shortage: MemoryShortage | None
+) -> str:
     if candidate.ruled_out is not None:
-        return candidate.reason
+        return candidate.reason + (f": {shortage}" if shortage is not None else "")
     if rule is None:
         return _winning_reason(search, candidate)
-    if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}:
+    if rule is Rule.SCHEDULES_MEMORY and shortage is not None:
+        return f"no allowed schedule fits the memory: under {shortage.schedule} {shortage}"
+    if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE, Rule.SCHEDULES_MEMORY}:
         failures = (f"{failed.name}: {failed.reason}" for failed in candidate.step.failures[:3])
         return f"no schedule: {candidate.reason or '; '.join(failures) or 'none found that fits'}"
     return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
@@ -239,6 +256,7 @@ def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) 
         enumerated=len(rows),
         not_formed=space.not_formed,
         pruned_by_memory=decided[Rule.MEMORY],
+        schedules_memory=decided[Rule.SCHEDULES_MEMORY],
         pruned_by_bound=decided[Rule.BOUND],
         measured=decided[Rule.MEASURED] + decided[Rule.ALLOWED],
         solved=decided[Rule.SOLVED],

@@ -121,6 +121,7 @@ class PipelineBuilder:
         self._unlimited = cache(self._unlimited_split)
         self._balanced = cache(self._balanced_split)
         self._least_held = cache(self._least_held_under_any_split)
+        self._fullest = cache(self._fullest_under_an_even_split)
         self._p2p = cache(request.cluster.p2p)
         self._ring = cache(request.cluster.allreduce)
         self._lags = cache(self._transfer_lags)
@@ -158,7 +159,8 @@ class PipelineBuilder:
         )
 
     @property
-    def _capacity(self) -> Fraction | None:
+    def capacity(self) -> Fraction | None:
+        """Bytes of a device that may be in use; None for no limit."""
         memory = self.request.cluster.memory
         return None if memory is None else most_in_use(Fraction(memory))
 
@@ -239,7 +241,7 @@ class PipelineBuilder:
         return quick_split(self._problem(size, devices, (1,) * len(devices)).unlimited)
 
     def _split_problem(self, size: int, devices: Devices, in_flight: Devices) -> SplitProblem:
-        layers, capacity = self.layers(size), self._capacity
+        layers, capacity = self.layers(size), self.capacity
         room = None if capacity is None else layers.grains(capacity)
         return SplitProblem(
             times=layers.work,
@@ -262,7 +264,7 @@ class PipelineBuilder:
         # The time that one micro-batch takes of the memory of all devices, at least. Each layer's
         # activation is kept while the micro-batch passes all layers after it and comes back; all
         # devices together have room for so much at a time, whatever the split.
-        layers, capacity = self.layers(size), self._capacity
+        layers, capacity = self.layers(size), self.capacity
         if capacity is None:
             return Fraction(0)
         room = depth * capacity - sum(layers.state)
@@ -274,10 +276,13 @@ class PipelineBuilder:
             product += amount * trip
         return product / room if room > 0 else Fraction(0)
 
-    def _lack_of_memory(self, size: int, depth: int) -> Fraction | None:
+    def _lack_of_memory(
+        self, size: int, depth: int, *, states_only: bool = False
+    ) -> Fraction | None:
         # The bytes that some device needs whatever the split, if that is too much: its share of the
         # states and of one micro-batch, or the largest layer.
-        held, capacity = self.layers(size).held, self._capacity
+        layers, capacity = self.layers(size), self.capacity
+        held = layers.state if states_only else layers.held
         needed = max(sum(held, Fraction(0)) / depth, *held)
         return None if capacity is None or needed <= capacity else needed
 
@@ -294,6 +299,27 @@ class PipelineBuilder:
         except InputError:
             return None
         return split.slowest_device * layers.grain if split is not None and split.proved else None
+
+    def fullest_device(self, configuration: Configuration) -> int:
+        """Return the device that needs most where memory is shared out as evenly as can be."""
+        devices = self.stage_to_device(configuration)
+        return self._fullest(configuration.microbatch_size, devices)
+
+    def _fullest_under_an_even_split(self, size: int, devices: Devices) -> int:
+        layers = self.layers(size)
+        problem = SplitProblem.without_memory(map(layers.grains, layers.held), devices)
+        split = quick_split(problem)
+        times = problem.device_times(split.boundaries) if split is not None else [0]
+        return times.index(max(times))
+
+    def held(self, configuration: Configuration, boundaries: Boundaries) -> list[Fraction]:
+        """Return the bytes that each device needs for its states and one micro-batch."""
+        layers = self.layers(configuration.microbatch_size)
+        held = [Fraction(0)] * configuration.pipeline_depth
+        devices = self.stage_to_device(configuration)
+        for device, (first, last) in zip(devices, pairwise(boundaries), strict=True):
+            held[device] += sum(layers.held[first:last])
+        return held
 
     def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
         """Return the pipeline of one replica under a configuration and a split.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from fractions import Fraction
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Result, Status
@@ -47,6 +48,8 @@ class Candidate:
         No other schedule of the request reaches more; it cannot be refined.
     ruled_out, reason
         The rule that excludes it, and its proof in words; or why it is stuck.
+    needed : Fraction or None
+        Bytes that some device needs whatever the split, where no split fits.
     boundaries, split_proved
         The layers at which stages begin and end, and whether that is proved to be balanced (None
         for an even split).
@@ -74,6 +77,7 @@ class Candidate:
     is_stuck: bool = False
     ruled_out: Rule | None = None
     reason: str = ""
+    needed: Fraction | None = None
     boundaries: tuple[int, ...] | None = None
     split_proved: bool | None = None
     instance: PipelineInstance | None = None
@@ -131,6 +135,13 @@ class Candidate:
         self.step.learn(result)
         if self.step.method != BY_RULE:
             self.rule = None
+
+    def lose_by_memory(self, needed: Fraction | None) -> None:
+        """Rule it out, as no split of the layers fits the memory."""
+        self.ruled_out, self.needed = Rule.MEMORY, needed
+        self.reason = (
+            "proved: no split of the layers leaves room for the states and one micro-batch"
+        )
 
     def take(self, found: QuickSchedule | None) -> bool:
         """Take over a quick schedule; return true if it is better than the known one."""

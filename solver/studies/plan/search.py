@@ -14,7 +14,7 @@ from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest
-from ppsolve.models.studies.plan.result import Configuration, Rule
+from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.clock import Clock
@@ -173,7 +173,7 @@ class PlanSearch:
             configuration.microbatch_size, configuration.pipeline_depth
         )
         if needed is not None:
-            candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
+            candidate.lose_by_memory(needed)
         return candidate
 
     def _efficiency_of(self, batch_size: int) -> float:
@@ -340,16 +340,8 @@ class PlanSearch:
             candidate.is_stuck, candidate.reason = True, str(error)
 
     def _lose_by_memory(self, candidate: Candidate) -> None:
-        needed = self.builder(candidate.configuration).least_memory(candidate.configuration)
-        candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
-
-    def _lack(self, needed: Fraction | None) -> str:
-        capacity = float(self.request.cluster.memory or 0)
-        least = "" if needed is None else f"some device needs {float(needed):,.12g} bytes or more, "
-        return (
-            "proved: no split of the layers leaves room for the states and one micro-batch: "
-            f"{least}capacity {capacity:,.12g}"
-        )
+        builder = self.builder(candidate.configuration)
+        candidate.lose_by_memory(builder.least_memory(candidate.configuration))
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
         allowed = self.request.search.schedules

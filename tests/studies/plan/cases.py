@@ -130,9 +130,11 @@ def check_plan(request: PlanRequest, found: Plan, gap: float = 0.0) -> None:
     lost = [row.lost_by for row in rows]
     counts = found.counts
     assert counts.pruned_by_memory == lost.count(Rule.MEMORY)
+    assert counts.schedules_memory == lost.count(Rule.SCHEDULES_MEMORY)
     assert counts.pruned_by_bound == lost.count(Rule.BOUND)
     assert min(counts.measured, counts.solved, counts.undecided) >= 0
-    parts = (counts.pruned_by_memory, counts.pruned_by_bound, counts.measured, counts.solved)
+    parts = (counts.pruned_by_memory, counts.schedules_memory, counts.pruned_by_bound)
+    parts += (counts.measured, counts.solved)
     assert sum(parts) + counts.not_applicable + counts.undecided == counts.enumerated
     assert counts.undecided == [row.verdict for row in rows].count(Verdict.OPEN)
     assert counts.not_applicable == lost.count(Rule.NOT_APPLICABLE)

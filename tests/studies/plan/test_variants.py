@@ -94,6 +94,7 @@ def test_recomputation_wins_where_nothing_else_fits() -> None:
     assert "tp1 full" in found.instance.name
     kept = [row for row in found.table if row.configuration.recompute == "none"]
     assert {row.lost_by for row in kept} == {Rule.MEMORY}
+    assert all("recomputation" in row.memory.may_help for row in kept if row.memory is not None)
 
 
 @pytest.mark.parametrize(
