@@ -20,7 +20,12 @@ from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.formats.activations import notes_on_modes, with_recomputed
 from ppsolve.solver.formats.layers import counts_of, parse_counts
 from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
-from ppsolve.solver.formats.program import RuntimeProgram, Settings, in_data_order, read_program
+from ppsolve.solver.formats.program import (
+    RuntimeProgram,
+    Settings,
+    in_data_order,
+    read_program,
+)
 from ppsolve.solver.formats.targets import NOT_TESTED, Target, chosen
 from ppsolve.solver.formats.torch_csv import DATA_ORDER
 
@@ -125,10 +130,13 @@ def export_command(
         data = read_json(result)
         program = read_program(data, pipeline, heuristic=heuristic, replica=options.replica)
         program = in_data_order(program, may_permute=options.data_order is not None)
+        if counts is not None and program.layers not in {None, counts}:
+            split = ",".join(map(str, program.layers or ()))
+            raise InputError(f"expected the split of the schedule, {split}", field="--layers")
         program = program if counts is None else replace(program, layers=counts)
         counts_of(program)
         settings = with_recomputed(program, settings, target.name)
-        notes = list(notes_on_modes(program, settings, target.name))
+        notes = [*notes_on_modes(program, settings, target.name), *target.unsaid(program)]
         texts = target.files(program, settings, Path(output))
     except InputError as error:
         is_option = error.field is not None and error.field.startswith("--")

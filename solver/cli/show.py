@@ -113,7 +113,7 @@ def _whole(data: Any, source: str) -> Given | None:
         return Given(curve=validated(Curve, data, source), source=source)
     if kind == "plan-result":
         with errors_in(source):
-            result, instance, _, _ = winner_in(data)
+            result, instance = winner_in(data)
         return Given(instance, source, result, source)
     return None
 

@@ -34,6 +34,8 @@ WINDOW_FLAG = "--num-microbatches-with-partial-activation-checkpoints"
 def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, int], ...]:
     """Return the decoder layers of each stage by mode.
 
+    Where layers of a stage recompute, its one mode says how many: ``2 full``.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -73,6 +75,9 @@ def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) ->
     """
     if target not in COUNTED or settings.recomputed is not None:
         return settings
+    if program.plan is not None and program.plan.recompute == FULL:
+        letters = letters_of(program, settings.model) or ()
+        return replace(settings, recomputed=tuple(stage.count(DECODER) for stage in letters))
     stages = layer_modes(program, settings)
     if not any(FULL in stage for stage in stages) or set().union(*stages) - {KEEP, FULL, OFFLOAD}:
         return settings

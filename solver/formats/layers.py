@@ -194,8 +194,8 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     program : RuntimeProgram
         The program, with the number of layers of each stage where it is known.
     model : str, optional
-        All layers in order, such as ``Et*10L``. By default all that are counted are decoder
-        layers; the first stage has the embedding and the last one the loss besides.
+        All layers in order, such as ``Et*10L``; those of its plan by default. Else all that are
+        counted are decoder layers; the first stage has the embedding and the last one the loss.
 
     Returns
     -------
@@ -205,6 +205,9 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     counts = counts_of(program)
     if counts is None:
         return None
+    plan = program.plan
+    if model is None and plan is not None and counts == plan.layers_per_stage:
+        model = plan.model
     if model is None:
         stages = [DECODER * count for count in counts]
         stages[0] = EMBEDDING + stages[0]

@@ -69,10 +69,22 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
     flags += _recomputation(program, settings) + _offloading(program, settings)
-    size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
-    if size is not None and batch is not None:
-        flags += [f"--micro-batch-size {size}", f"--global-batch-size {batch}"]
-    return "\n".join(flags) + "\n"
+    return "\n".join([*flags, *_chosen(program)]) + "\n"
+
+
+def _chosen(program: RuntimeProgram) -> Iterator[str]:
+    """Yield the flags of what a plan chose beside the split and recomputed layers."""
+    plan = program.plan
+    if plan is None:
+        return
+    if plan.tensor_parallel > 1:
+        yield f"--tensor-model-parallel-size {plan.tensor_parallel}"
+    if plan.recompute == "selective":
+        yield "--recompute-granularity selective"
+    if plan.rank_order == "stages_first":
+        yield "--use-tp-pp-dp-mapping"
+    yield f"--micro-batch-size {plan.microbatch_size}"
+    yield f"--global-batch-size {plan.microbatch_size * plan.replicas * program.num_microbatches}"
 
 
 def _group(program: RuntimeProgram) -> int:

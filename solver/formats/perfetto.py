@@ -177,7 +177,7 @@ def shown_in(
         if not isinstance(data, dict):
             raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
         if data.get("kind") == "plan-result":
-            data, otherwise, _, _ = winner_in(data)
+            data, otherwise = winner_in(data)
         if heuristic is not None:
             otherwise = instance_in(data, otherwise=otherwise)
             data = entry_in(data, heuristic)

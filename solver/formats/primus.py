@@ -79,7 +79,8 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
 
 def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
     if settings.recomputed is None:
-        return {}
+        is_selective = program.plan is not None and program.plan.recompute == "selective"
+        return {"recompute_granularity": "selective"} if is_selective else {}
     decoders = decoders_of(program, settings)
     pairs = zip(accumulate(decoders, initial=0), settings.recomputed, strict=False)
     ids = [str(begin + layer) for begin, count in pairs for layer in range(count)]

@@ -20,6 +20,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
 from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
+from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.kinds import CARRIED
 from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, actions_of
@@ -58,9 +59,7 @@ class RuntimeProgram:
     rows: Rows
     ends: Ends | None = None  # ends in the time unit of the result, where the result has a schedule
     instance: PipelineInstance | None = None  # the pipeline, where it is known
-    layers: tuple[int, ...] | None = None  # layers of each stage, of a plan
-    # sizes of a plan: ``microbatch_size``, ``batch_size``
-    chosen: Mapping[str, int] = field(default_factory=dict)
+    layers: tuple[int, ...] | None = None  # layers of each stage, where they are known
     # mode of each stage and micro-batch; empty where every activation is kept
     modes: tuple[tuple[str, ...], ...] = ()
     # layers of each stage by mode, of a result that shares out layers
@@ -69,6 +68,11 @@ class RuntimeProgram:
     copies: Mapping[Action, tuple[Action, ...]] = field(default_factory=dict)
     # the micro-batch of the result that stands at each index of the program
     microbatches: tuple[int, ...] = ()
+
+    @property
+    def plan(self) -> PlanOrigin | None:
+        """What the plan chose that made its pipeline."""
+        return None if self.instance is None else self.instance.plan
 
     @property
     def stage_to_rank(self) -> tuple[int, ...]:
@@ -132,10 +136,11 @@ def read_program(
     """
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
-    layers: tuple[int, ...] | None = None
-    sizes: dict[str, int] = {}
     if data.get("kind") == "plan-result":
-        data, instance, layers, sizes = winner_in(data)
+        data, instance = winner_in(data)
+        if instance.plan is None:
+            text = "expected the choices of the plan, which older versions left out: plan again"
+            raise InputError(text, field="instance.plan")
     instance = instance or _carried(data)
     if heuristic is not None:
         data = entry_in(data, heuristic)
@@ -154,7 +159,9 @@ def read_program(
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
     numbers = members or tuple(range(count))
-    made = RuntimeProgram(name, rows, ends, instance, layers, sizes, microbatches=numbers)
+    plan = None if instance is None else instance.plan
+    layers = None if plan is None else plan.layers_per_stage
+    made = RuntimeProgram(name, rows, ends, instance, layers, microbatches=numbers)
     copies = {} if instance is None else _copies(_ops_in(alone) or [], rows)
     return replace(_with_memory_decisions(made, data), copies=copies)
 
@@ -167,11 +174,11 @@ def _with_memory_decisions(program: RuntimeProgram, data: dict[str, Any]) -> Run
         choice, _ = choice_of(modes, data)
         rows = (tuple(modes.names[number] for number in row) for row in choice.tolist())
         return replace(program, modes=tuple(rows))
-    if instance is None or instance.layers is None:
+    named = layer_types(data, instance)
+    if not named:
         return program
-    counts, _ = counts_of_document(instance, data)
-    named = named_counts(instance.layers, counts)
-    return replace(program, layers=tuple(counts.sum(axis=0).tolist()), layer_modes=named)
+    layers = tuple(sum(stage.values()) for stage in named)
+    return replace(program, layers=layers, layer_modes=named)
 
 
 def _refuse(violations: Iterable[Violation]) -> None:
@@ -205,26 +212,37 @@ def _simulated_ends(rows: Rows, instance: PipelineInstance, data: dict[str, Any]
         return _ends_of(rows, *_timed(document["ops"]))
 
 
-def winner_in(
-    plan: dict[str, Any],
-) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
-    """Return the result, the pipeline, the split and the sizes of the winner of a plan.
+def layer_types(
+    data: dict[str, Any], instance: PipelineInstance | None
+) -> tuple[dict[str, int], ...]:
+    """Return the layers of each stage by type, of pipelines that choose them; else none.
+
+    Heuristics that say none have an even split. Raises `InputError` where a document says them in
+    another form, or other layers than the pipeline has.
+    """
+    rows = data.get("layers")
+    if instance is not None and instance.layers is not None:
+        counts, wrong = counts_of_document(instance, data)
+        if wrong is not None and rows is not None:
+            raise InputError(wrong, field="layers")
+        return named_counts(instance.layers, counts)
+    is_form = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    if rows is None or (is_form and all(type(n) is int for row in rows for n in row.values())):
+        return tuple(rows or ())
+    text = f"expected the numbers of layers of each stage, got {describe(rows)}"
+    raise InputError(text, field="layers")
+
+
+def winner_in(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance]:
+    """Return the result and the pipeline of the winner of a plan.
 
     Raises `InputError` where the plan has no winner, or its parts cannot be read.
     """
-    parts: dict[str, Any] = {name: plan.get(name) for name in ("result", "instance", "winner")}
-    for name, part in parts.items():
-        if not isinstance(part, dict):
+    for name in ("result", "instance", "winner"):
+        if not isinstance(plan.get(name), dict):
             status = f" (status {plan.get('status')})"
             raise InputError(f"the plan has no winner{status}", field=name)
-    split = parts["winner"].get("layers_per_stage")
-    if not isinstance(split, list) or not all(type(count) is int for count in split):
-        text = f"expected a list of numbers, got {describe(split)}"
-        raise InputError(text, field="winner.layers_per_stage")
-    chosen = parts["winner"].get("configuration")
-    given = chosen if isinstance(chosen, dict) else {}
-    sizes = {name: size for name, size in given.items() if type(size) is int}
-    return parts["result"], PIPELINE.parse(parts["instance"]), tuple(split), sizes
+    return plan["result"], PIPELINE.parse(plan["instance"])
 
 
 def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.formats.colossalai import colossalai_nodes
 from ppsolve.solver.formats.deepspeed import deepspeed_parts
 from ppsolve.solver.formats.layers import RECOMPUTE, counts_of, layers_of
@@ -22,6 +23,9 @@ from ppsolve.solver.formats.torchtitan import torchtitan_files
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 
 Writer = Callable[[RuntimeProgram, Settings, Path], dict[Path, str]]
+
+SPLIT = frozenset({"layers_per_stage"})
+EVERY = frozenset(PlanOrigin.model_fields)
 
 NOT_TESTED = "not tested against the runtime"
 
@@ -37,6 +41,7 @@ class Target:
     is_tested: bool = False  # whether its files were run by the runtime
     formats: tuple[Format, ...] = ()  # what ``--format`` may say, the default first
     recomputes: bool = False  # whether it can say how many layers of a stage are recomputed
+    says: frozenset[str] = SPLIT  # the fields of `PlanOrigin` that its files say
 
     def settings(
         self,
@@ -76,6 +81,18 @@ class Target:
             raise InputError(f"expected --to {able}", field=RECOMPUTE)
         return Settings(known[0] if known else FORMATS[0], fsdp, model, recomputed)
 
+    def unsaid(self, program: RuntimeProgram) -> Iterator[str]:
+        """Yield what the reader of a file of this runtime has to set by hand, or to tell."""
+        decisions = {} if program.plan is None else dict(program.plan.decisions())
+        if program.layers is not None:
+            counts = ",".join(map(str, program.layers))
+            decisions["layers_per_stage"] = f"layers per stage {counts}"
+        elif "layers_per_stage" in self.says:
+            yield f"{self.name}: the layers of each stage are not known; --layers says them"
+        left = [words for field, words in decisions.items() if field not in self.says]
+        if left:
+            yield f"{self.name}: not in the file, set by hand: {'; '.join(left)}"
+
 
 def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
     """Write our own form: a program with and without communications, placement, split, data."""
@@ -92,6 +109,7 @@ def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
         "data_order": program.microbatches,
         "modes": program.modes,
         "layer_modes": program.layer_modes,
+        "plan": None if program.plan is None else program.plan.model_dump(mode="json"),
         "compute_only": [[str(step) for step in row] for row in program.rows],
         "compute_comms": [[str(step) for step in row] for row in comms],
     }
@@ -108,14 +126,15 @@ TARGETS = (
         _single(lambda p, settings: torch_csv(p, settings.form, shards=settings.shards)),
         is_tested=True,
         formats=FORMATS,
+        says=frozenset(),
     ),
-    Target("torchtitan", torchtitan_files),
-    Target("megatron", _single(megatron_flags), recomputes=True),
-    Target("colossalai", _single(colossalai_nodes)),
-    Target("primus", _single(primus_table), recomputes=True),
+    Target("torchtitan", torchtitan_files, says=SPLIT | {"tensor_parallel"}),
+    Target("megatron", _single(megatron_flags), recomputes=True, says=EVERY - {"replicas"}),
+    Target("colossalai", _single(colossalai_nodes), says=frozenset()),
+    Target("primus", _single(primus_table), recomputes=True, says=frozenset({"recompute"})),
     Target("deepspeed", _single(deepspeed_parts)),
-    Target("mindformers", _single(mindformers_lists)),
-    Target("json", _single(_neutral_json), is_tested=True),
+    Target("mindformers", _single(mindformers_lists), says=SPLIT | {"recompute"}),
+    Target("json", _single(_neutral_json), is_tested=True, says=EVERY),
 )
 
 

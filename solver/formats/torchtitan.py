@@ -47,11 +47,13 @@ def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) ->
     schedule = "ZBVZeroBubble" if is_folded(program) else "PipelineScheduleMulti"
     if not is_folded(program):
         chunks_if_looped(program, NAME)
-    keys = {
+    keys: dict[str, Any] = {
         "pipeline_parallel_degree": len(program.rows),
         "pipeline_parallel_schedule": schedule,
         "pipeline_parallel_schedule_csv": table.name,
     }
+    if program.plan is not None and program.plan.tensor_parallel > 1:
+        keys["tensor_parallel_degree"] = program.plan.tensor_parallel
     modules = _modules(program, settings.model)
     return {
         snippet: _python(keys, program, modules),
@@ -89,7 +91,7 @@ def _python(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[st
 
 def _toml(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
     # The last linear layer had another name up to v0.2.2.
-    size = program.chosen.get("microbatch_size") or 1
+    size = program.plan.microbatch_size if program.plan is not None else 1
     lines = ["[training]", f"local_batch_size = {size * program.num_microbatches}", ""]
     lines += ["[parallelism]", *(f"{name} = {json.dumps(value)}" for name, value in keys.items())]
     lines.append(f"pipeline_parallel_microbatch_size = {size}")

@@ -95,13 +95,14 @@ def test_a_tight_pipeline_refuses_an_order(run, tmp_path):
     assert "memory" in done.stderr
 
 
-def make_plan(run, tmp_path):
+def make_plan(run, tmp_path, **model):
     """Write plan.json: four layers on two devices."""
     request = {
         "kind": "plan",
         "model": {
             "microbatch_sizes": [1],
             "layers": [{"count": 4, "forward": 10, "backward": 20}],
+            **model,
         },
         "cluster": {
             "nodes": 1,
@@ -134,6 +135,141 @@ def test_a_plan_has_its_split(run, tmp_path):
     assert json.loads((tmp_path / "out.deepspeed").read_text())["parts"] == [0, 2, 4]
     assert json.loads((tmp_path / "out.json").read_text())["layers_per_stage"] == [2, 2]
     assert json.loads((tmp_path / "out.primus").read_text())["pp_size"] == 2
+
+
+@pytest.mark.parametrize("runtime", ["megatron", "torchtitan", "deepspeed", "json", "primus"])
+def test_the_result_of_a_winner_is_exported_as_its_plan(run, tmp_path, runtime):
+    make_plan(run, tmp_path)
+    run("plan", "request.json", "--result-out", "result.json", "--instance-out", "winner.json")
+    run("optimize", "winner.json", "-o", "again.json")
+    run("simulate", "winner.json", "--heuristic", "1f1b", "-o", "entry.json")
+    ways = (
+        ("plan.json",),
+        ("result.json",),
+        ("again.json", "--heuristic", "1f1b"),
+        ("entry.json", "--instance", "winner.json"),
+    )
+    texts = set()
+    for way in ways:
+        done = run("export", *way, "--to", runtime, "-o", "out.txt")
+        assert done.exit_code == 0, done.stderr
+        files = sorted(path for path in tmp_path.glob("out.*"))
+        texts.add("".join(path.read_text() for path in files))
+        assert ("2,2" in done.stderr) == (runtime == "primus")
+    assert len(texts) == 1
+
+
+def test_a_schedule_alone_tells_that_its_split_is_not_known(run, tmp_path):
+    make_plan(run, tmp_path)
+    run("plan", "request.json", "--instance-out", "winner.json")
+    run("simulate", "winner.json", "--heuristic", "1f1b", "-o", "entry.json")
+    done = run("export", "entry.json", "--to", "megatron")
+    assert done.stdout == "--pipeline-model-parallel-size 2\n"
+    assert "note: megatron: the layers of each stage are not known; --layers says" in done.stderr
+
+
+LAYERED = {
+    "kind": "pipeline",
+    "num_devices": 2,
+    "num_microbatches": 3,
+    "layers": {
+        "body": {"count": 5, "forward": 2, "backward": 4, "activation": 3},
+        "recompute": [{"name": "full", "time": 2, "held": 1}],
+    },
+    "memory": {"capacity": 100},
+}
+
+
+def layered(run, tmp_path):
+    (tmp_path / "layered.json").write_text(json.dumps(LAYERED))
+    assert run("optimize", "layered.json", "-t", "1", "-o", "result.json").exit_code == 0
+    return json.loads((tmp_path / "result.json").read_text())
+
+
+def recomputing(tmp_path, name):
+    """Write result.json: two of three layers of the first stage recompute, none of the second."""
+    split = {"layers": [{"keep": 1, name: 2}, {"keep": 2}]}
+    (tmp_path / "result.json").write_text(json.dumps({**TWO_RANKS, **split}))
+
+
+def test_layers_that_a_result_chose_are_exported(run, tmp_path):
+    result = layered(run, tmp_path)
+    counts = [row["keep"] for row in result["layers"]]
+    assert sum(counts) == 5
+    done = run("export", "result.json", "--to", "json")
+    assert json.loads(done.stdout)["layers_per_stage"] == counts
+    done = run("export", "result.json", "--to", "torch")
+    words = ",".join(map(str, counts))
+    assert done.stderr == f"note: torch: not in the file, set by hand: layers per stage {words}\n"
+    done = run("export", "result.json", "--to", "megatron", "--heuristic", "1f1b")
+    assert "--num-layers 5" in done.stdout
+    assert "recompute" not in done.stdout
+
+
+def test_layers_that_recompute_are_exported(run, tmp_path):
+    recomputing(tmp_path, "full")
+    found = json.loads(run("export", "result.json", "--to", "primus").stdout)
+    assert found["recompute_granularity"] == "full"
+    assert found["recompute_layer_ids"] == "0,1"
+    found = json.loads(run("export", "result.json", "--to", "json").stdout)
+    assert (found["modes"], found["layers_per_stage"]) == ([["2 full"], ["keep"]], [3, 2])
+    done = run("export", "result.json", "--to", "torch")
+    assert "wrap what stages 0 (2 full) recompute in torch.utils.checkpoint" in done.stderr
+    done = run("export", "result.json", "--to", "megatron")
+    assert "--recompute: Megatron-LM recomputes as many layers of every stage" in done.stderr
+    done = run("export", "result.json", "--to", "deepspeed")
+    assert done.exit_code == 2
+    assert "which no file for deepspeed can say" in done.stderr
+
+
+def test_layers_that_recompute_in_part_have_to_be_counted(run, tmp_path):
+    recomputing(tmp_path, "attention")
+    done = run("export", "result.json", "--to", "primus")
+    assert done.exit_code == 2
+    assert "--recompute: expected the layers of each stage that are recomputed" in done.stderr
+
+
+@pytest.mark.parametrize("layers", [[1, 2], 3, [{"keep": "x"}, {}], [{"keep": 5}]])
+def test_odd_splits_are_refused(run, tmp_path, layers):
+    result = layered(run, tmp_path)
+    for entry in (result, *result["heuristics"]):
+        entry["layers"] = layers
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    for options in ((), ("--heuristic", "1f1b")):
+        done = run("export", "result.json", "--to", "megatron", *options)
+        assert done.exit_code == 2
+        assert "error: result.json: layers: expected " in done.stderr
+    del result["instance_document"]
+    result["layers"] = [{"keep": "x"}]
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    done = run("export", "result.json", "--to", "torch")
+    assert "layers: expected the numbers of layers of each stage, got a list of 1" in done.stderr
+
+
+def test_a_full_plan_recomputes_every_layer(run, tmp_path):
+    make_plan(run, tmp_path, recompute="full")
+    done = run("export", "plan.json", "--to", "megatron")
+    assert "--recompute-method block\n--recompute-num-layers 2\n" in done.stdout
+    done = run("export", "plan.json", "--to", "primus")
+    assert json.loads(done.stdout)["recompute_layer_ids"] == "0,1,2,3"
+
+
+def test_other_layers_than_those_of_the_plan_are_refused(run, tmp_path):
+    make_plan(run, tmp_path)
+    assert run("export", "plan.json", "--to", "megatron", "--layers", "2,2").exit_code == 0
+    done = run("export", "plan.json", "--to", "megatron", "--layers", "3,1")
+    assert done.exit_code == 2
+    assert done.stderr == "error: --layers: expected the split of the schedule, 2,2\n"
+
+
+def test_a_plan_without_its_choices_is_refused(run, tmp_path):
+    make_plan(run, tmp_path)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    del plan["instance"]["plan"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    done = run("export", "plan.json", "--to", "megatron")
+    assert done.exit_code == 2
+    assert "plan.json: instance.plan: expected the choices of the plan" in done.stderr
 
 
 def test_a_plan_sets_up_torchtitan(run, tmp_path):

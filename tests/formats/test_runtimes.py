@@ -12,6 +12,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.api import simulate
 from ppsolve.solver.formats.layers import parse_layout
 from ppsolve.solver.formats.program import RuntimeProgram, read_program
@@ -28,6 +29,13 @@ def program(heuristic, devices, microbatches, *, group_size=None, layers=None, *
     instance = PipelineInstance.parse({"times": FUSED, **shape, **fields})
     entry = simulate(instance, heuristic, group_size=group_size).model_dump(mode="json")
     return replace(read_program(entry, instance), layers=layers)
+
+
+def planned(made, **chosen):
+    """Return a program of two stages as a plan would choose it, with three and four layers."""
+    given = {"request": "tiny", "layers_per_stage": (3, 4), "microbatch_size": 1, **chosen}
+    instance = made.instance.model_copy(update={"plan": PlanOrigin(**given)})
+    return replace(made, instance=instance, layers=(3, 4))
 
 
 def looped(chunks):
@@ -99,13 +107,32 @@ class TestMegatron:
         short = program("1f1b", 2, 3, layers=(5,))
         refused("megatron", short, "expected the layers of 2 stages, got 1 numbers")
 
-    def test_the_batch_of_a_plan(self):
-        sizes = {"microbatch_size": 2, "batch_size": 24}
-        made = replace(program("1f1b", 2, 3), chosen=sizes)
+    def test_the_choices_of_a_plan(self):
+        made = planned(program("1f1b", 2, 3), microbatch_size=2, replicas=4)
         assert written("megatron", made).splitlines()[1:] == [
+            "--num-layers 7",
+            '--pipeline-model-parallel-layout "Et*3|t*4L"',
             "--micro-batch-size 2",
             "--global-batch-size 24",
         ]
+        more = {"rank_order": "stages_first", "tensor_parallel": 8, "recompute": "selective"}
+        made = planned(program("1f1b", 2, 3), replicas=2, **more)
+        assert written("megatron", made).splitlines()[3:] == [
+            "--tensor-model-parallel-size 8",
+            "--recompute-granularity selective",
+            "--use-tp-pp-dp-mapping",
+            "--micro-batch-size 1",
+            "--global-batch-size 6",
+        ]
+
+    def test_the_layers_of_a_plan_have_its_names(self):
+        made = planned(program("1f1b", 2, 3), model="Et*5L")
+        assert '--num-layers 5\n--pipeline-model-parallel-layout "Et*2|t*3L"' in written(
+            "megatron", made
+        )
+        refused("megatron", made, "expected the 7 layers of the split, got 9", model="Et*7L")
+        other = replace(made, layers=(2, 2))
+        assert "--num-layers 4" in written("megatron", other)
 
     @pytest.mark.parametrize(
         ("layers", "counts", "most"),
@@ -195,6 +222,15 @@ class TestTorchtitan:
     def test_no_file_has_the_name_of_another(self, path):
         made = program("1f1b", 2, 4)
         assert sorted(self.files(made, path)) == ["run.csv", "run.py", "run.toml"]
+
+    def test_the_choices_of_a_plan(self):
+        made = planned(program("1f1b", 2, 3), microbatch_size=2, tensor_parallel=4, model="Et*5L")
+        old = tomllib.loads(self.files(made)["run.toml"])
+        assert old["training"]["local_batch_size"] == 6
+        assert old["parallelism"]["tensor_parallel_degree"] == 4
+        text = self.files(made)["run.py"]
+        assert "config.parallelism.tensor_parallel_degree = 4\n" in text
+        assert '["tok_embeddings", "layers.0", "layers.1"]' in text
 
     def test_loops_have_the_name_of_a_library_class(self):
         made = program("interleaved-1f1b", 2, 4, **looped(2))
@@ -292,6 +328,10 @@ class TestPrimus:
         assert (found["recompute_granularity"], found["recompute_method"]) == ("full", None)
         assert "recompute_layer_ids" not in self.table(made)
 
+    def test_a_plan_recomputes_attention(self):
+        made = planned(program("1f1b", 2, 3), recompute="selective")
+        assert self.table(made)["recompute_granularity"] == "selective"
+
     def test_pairs_are_groups(self):
         made = read_program({"orders": [["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"]]})
         nodes = self.table(made)["table"][0]
@@ -312,9 +352,39 @@ def test_our_own_form_says_everything():
     found = json.loads(written("json", made))
     assert found["stage_to_rank"] == [0, 1]
     assert found["layers_per_stage"] == [3, 4]
+    assert found["plan"] is None
     assert found["data_order"] == [0, 1]
     assert found["compute_only"][1] == ["1F0", "1B0", "1F1", "1B1"]
     assert found["compute_comms"][1][0] == "1RECV_F0"
+
+
+def test_what_a_file_leaves_out_is_told():
+    more = {"rank_order": "replicas_first", "tensor_parallel": 8, "recompute": "full"}
+    made = planned(program("1f1b", 2, 3), microbatch_size=2, replicas=4, **more)
+    parts = {
+        "layers_per_stage": "layers per stage 3,4",
+        "microbatch_size": "micro-batch size 2",
+        "replicas": "4 replicas",
+        "rank_order": "ranks replicas first",
+        "tensor_parallel": "tensor parallelism 8",
+        "recompute": "full recomputation",
+    }
+    says = {
+        "torch": set(),
+        "colossalai": set(),
+        "deepspeed": {"layers_per_stage"},
+        "primus": {"recompute"},
+        "torchtitan": {"layers_per_stage", "tensor_parallel"},
+        "megatron": parts.keys() - {"replicas"},
+        "json": parts.keys(),
+    }
+    for name, said in says.items():
+        left = "; ".join(words for field, words in parts.items() if field not in said)
+        told = [f"{name}: not in the file, set by hand: {left}"] if left else []
+        assert list(chosen(name).unsaid(made)) == told
+    (line,) = chosen("megatron").unsaid(program("1f1b", 2, 3))
+    assert line == "megatron: the layers of each stage are not known; --layers says them"
+    assert list(chosen("torch").unsaid(program("1f1b", 2, 3))) == []
 
 
 def test_formats_belong_to_runtimes():
@@ -377,3 +447,8 @@ def test_the_page_lists_what_each_runtime_cannot_say():
         assert any(line.startswith(f"| `{name}` |") for line in page), name
         missing = {line for line in (*EVERY, *cannot) if f"- {line}" not in page}
         assert missing == set(), name
+
+
+def test_our_own_form_has_the_plan():
+    found = json.loads(written("json", planned(program("1f1b", 2, 3), microbatch_size=2)))
+    assert PlanOrigin.parse(found["plan"]).microbatch_size == 2

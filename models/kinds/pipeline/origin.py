@@ -24,6 +24,8 @@ class PlanOrigin(StrictModel):
         Name of the request.
     layers_per_stage : list of int
         Layers of the profile on each stage.
+    model : str, optional
+        What these layers are, as `letters_of` of the exports reads it: ``Et*10L``.
     microbatch_size : int
         Samples of a micro-batch.
     replicas : int
@@ -38,6 +40,7 @@ class PlanOrigin(StrictModel):
 
     request: str
     layers_per_stage: tuple[Positive, ...]
+    model: str | None = None
     microbatch_size: Positive
     replicas: Positive = 1
     rank_order: Literal["stages_first", "replicas_first"] | None = None

@@ -432,6 +432,7 @@ class Pipeline:
         return {
             "request": self.request.name,
             "layers_per_stage": [last - first for first, last in pairwise(self.boundaries)],
+            "model": self.request.model.letters,
             "rank_order": None if alike else c.rank_order.value,
             **{name: getattr(c, name) for name in CHOSEN},
         }
