@@ -219,6 +219,18 @@ def layer_types(
 
     Heuristics that say none have an even split. Raises `InputError` where a document says them in
     another form, or other layers than the pipeline has.
+
+    Parameters
+    ----------
+    data : dict
+        A result or an entry as read from JSON.
+    instance : PipelineInstance, optional
+        Its pipeline, where it is known.
+
+    Returns
+    -------
+    tuple of dict of str to int
+        One for each stage.
     """
     rows = data.get("layers")
     if instance is not None and instance.layers is not None:

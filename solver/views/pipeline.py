@@ -34,13 +34,21 @@ class PipelineDrawing(Drawing):
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield the figures of a result, and what each stage does with its activations."""
         yield from super().facts(result, instance)
-        yield from _modes(cast("PipelineResult", result), cast("PipelineInstance | None", instance))
+        pipeline = cast("PipelineInstance | None", instance)
+        yield from _modes(cast("PipelineResult", result), pipeline)
+        yield from _origin(pipeline)
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield a table of what other modes of single stages would change."""
         others = getattr(found, "alternatives", None)
         if others and isinstance(found, PipelineResult):
             yield indented(_what_modes_buy(found, unit))
+
+
+def _origin(instance: PipelineInstance | None) -> Facts:
+    if instance is not None and instance.plan is not None:
+        chosen = "; ".join(words for _, words in instance.plan.decisions())
+        yield "plan", f"{instance.plan.request}: {chosen}"
 
 
 def _modes(result: PipelineResult, instance: PipelineInstance | None) -> Facts:
@@ -120,3 +128,4 @@ def pipeline_shape(instance: PipelineInstance) -> Facts:
     yield "placement", "explicit" if explicit else str(placement)
     yield "backward", "split (I + W)" if instance.times.is_split else "fused (B)"
     yield "transfers", instance.p2p.mode
+    yield from _origin(instance)

@@ -28,11 +28,7 @@ RULES = {
         "without a schedule that the request allows",
         "not_applicable",
     ),
-    Rule.SCHEDULES_MEMORY: (
-        "memory",
-        "whose allowed schedules do not fit the memory",
-        "schedules_memory",
-    ),
+    Rule.SCHEDULES_MEMORY: ("memory", "with schedules beyond the memory", "schedules_memory"),
     Rule.NO_SCHEDULE: ("no schedule", "no schedule", None),
     Rule.LIMIT: ("undecided", "undecided when the limits ended", "undecided"),
     Rule.MEMORY: ("memory", "proved not to fit the memory", "pruned_by_memory"),

@@ -106,7 +106,17 @@ class Cluster(StrictModel):
         return self.model_copy(update={"devices_per_node": self.devices_per_node // size})
 
     def orders_are_alike(self, depth: int, replicas: int) -> bool:
-        """Whether it makes no difference which ranks are neighbours: one node, or one line."""
+        """Whether it makes no difference which ranks are neighbours: one node, or one line.
+
+        Parameters
+        ----------
+        depth, replicas : int
+            Pipeline depth and number of replicas.
+
+        Returns
+        -------
+        bool
+        """
         return depth == 1 or replicas == 1 or depth * replicas <= self.devices_per_node
 
     def _rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:

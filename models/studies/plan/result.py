@@ -125,14 +125,12 @@ class MemoryShortage(Reported):
     @property
     def needs(self) -> tuple[str, str]:
         """What the device needs and what it has, in words."""
-        least = "" if self.schedule else " or more"
         if self.needed is None:
             return "more", bytes_text(self.available)
-        for digits in (4, 7, 12):
-            texts = [bytes_text(amount, digits) for amount in (self.needed, self.available)]
-            if texts[0] != texts[1]:
-                break
-        return texts[0] + least, texts[1]
+        amounts = (self.needed, self.available)
+        texts = [[bytes_text(amount, digits) for amount in amounts] for digits in (4, 7, 12)]
+        needed, available = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+        return needed + ("" if self.schedule else " or more"), available
 
     def __str__(self) -> str:
         """Return the shortage as a clause."""
@@ -142,7 +140,19 @@ class MemoryShortage(Reported):
 
 
 def bytes_text(amount: float, digits: int = 4) -> str:
-    """Return bytes in the largest unit of which there is one: ``13.26 GB``."""
+    """Return bytes in the largest unit of which there is one: ``13.26 GB``.
+
+    Parameters
+    ----------
+    amount : float
+        Bytes.
+    digits : int
+        Significant digits.
+
+    Returns
+    -------
+    str
+    """
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= size:
             return f"{amount / size:,.{digits}g} {unit}"

@@ -312,15 +312,6 @@ class PipelineBuilder:
         times = problem.device_times(split.boundaries) if split is not None else [0]
         return times.index(max(times))
 
-    def held(self, configuration: Configuration, boundaries: Boundaries) -> list[Fraction]:
-        """Return the bytes that each device needs for its states and one micro-batch."""
-        layers = self.layers(configuration.microbatch_size)
-        held = [Fraction(0)] * configuration.pipeline_depth
-        devices = self.stage_to_device(configuration)
-        for device, (first, last) in zip(devices, pairwise(boundaries), strict=True):
-            held[device] += sum(layers.held[first:last])
-        return held
-
     def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
         """Return the pipeline of one replica under a configuration and a split.
 

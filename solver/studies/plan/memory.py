@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.studies.plan.result import Configuration, MemoryShortage, Rule
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate
+from ppsolve.solver.studies.plan.split_problem import Boundaries
 
 
 def exceeds_memory(entry: HeuristicEntry) -> bool:
@@ -18,7 +20,7 @@ def exceeds_memory(entry: HeuristicEntry) -> bool:
 
 
 def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortage | None:
-    """Return what a candidate that was ruled out, or has no schedule, lacks in memory.
+    """Return the memory that a candidate lacks which was ruled out or has no schedule.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
     if candidate.ruled_out is Rule.MEMORY and candidate.boundaries is None:
         device, needed = builder.fullest_device(c), candidate.needed
     elif candidate.ruled_out is Rule.MEMORY:
-        held = builder.held(c, candidate.boundaries or ())
+        held = _held(builder, c, candidate.boundaries or ())
         device, needed = max(enumerate(held), key=lambda pair: pair[1])
         if needed <= capacity:
             return None
@@ -61,6 +63,14 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
     )
 
 
+def _held(builder: PipelineBuilder, c: Configuration, boundaries: Boundaries) -> list[Fraction]:
+    # Bytes that each device needs for its states and one micro-batch.
+    held, layers = [Fraction(0)] * c.pipeline_depth, builder.layers(c.microbatch_size).held
+    for device, (first, last) in zip(builder.stage_to_device(c), pairwise(boundaries), strict=True):
+        held[device] += sum(layers[first:last])
+    return held
+
+
 def _remedies(
     builder: PipelineBuilder, c: Configuration, excess: float, schedule: str | None
 ) -> Iterator[str]:
@@ -69,19 +79,14 @@ def _remedies(
     size, depth, lack = c.microbatch_size, c.pipeline_depth, builder.lack_of_memory
     if schedule is not None:
         yield "a schedule with fewer micro-batches in flight"
-    sizes = {*(builder.request.search.microbatch_sizes or ()), *model.microbatch_sizes}
-    smaller = [
-        s for s in sizes if s < size and (s in model.microbatch_sizes or not model.is_measured)
-    ]
-    fitting = [s for s in smaller if lack(s, depth) is None]
+    sizes = [s for s in model.microbatch_sizes if s < size and lack(s, depth) is None]
+    if sizes:
+        yield f"micro-batch size {max(sizes)}"
+    most = min(cluster.devices, model.num_layers) if schedule is None else 0
+    deeper = (depth << power for power in range(1, most.bit_length()))
+    fitting = [d for d in deeper if d <= most and lack(size, d) is None]
     if fitting:
-        yield f"micro-batch size {max(fitting)}"
-    if schedule is None:
-        most = min(cluster.devices, model.num_layers)
-        for deeper in (depth << power for power in range(1, most.bit_length())):
-            if deeper <= most and lack(size, deeper) is None:
-                yield f"a pipeline of {deeper} devices"
-                break
+        yield f"a pipeline of {fitting[0]} devices"
     if model.recompute != "full" and lack(size, depth, states_only=True) is None:
         yield "recomputation"
     share = 2 ** max(1, math.ceil(math.log2(excess)))
