@@ -78,7 +78,10 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
         parts += [indented(Text(line, "dim")) for line in _left_out(fitting[len(shown) :])]
     lacking = [row for row in plan.table if row.lost_by in BEYOND_MEMORY]
     if lacking:
-        parts += [Text(), *(indented(Text(line)) for line in _refusals(lacking))]
+        parts += [
+            Text(),
+            *(indented(Text(line)) for line in _refusals(lacking, None if verbose else 4)),
+        ]
     chart = plan_chart(plan)
     if chart is not None:
         parts += [Text(), indented(chart)]
@@ -271,7 +274,7 @@ def _left_out(rest: Sequence[PlanRow]) -> Iterator[str]:
             yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"
 
 
-def _refusals(rows: Sequence[PlanRow], most: int = 4) -> Iterator[str]:
+def _refusals(rows: Sequence[PlanRow], most: int | None) -> Iterator[str]:
     """Yield what does not fit the memory, alike rows together, those that lack least first."""
     alike: dict[str, list[PlanRow]] = defaultdict(list)
     for row in sorted(rows, key=_needed):
@@ -281,7 +284,7 @@ def _refusals(rows: Sequence[PlanRow], most: int = 4) -> Iterator[str]:
     for words, group in islice(alike.items(), most):
         lack = str(group[0].memory or group[0].reason)
         yield f"{len(group):,} with {words}: {lack}"
-    left = sum(map(len, islice(alike.values(), most, None)))
+    left = 0 if most is None else sum(map(len, islice(alike.values(), most, None)))
     if left:
         yield f"{left:,} more, which lack more (--verbose and JSON have all)"
 

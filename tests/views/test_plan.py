@@ -184,11 +184,15 @@ class TestPlans:
             )
             for size in (9, 8, 7, 6, 5, 4, 3)
         )
-        text = drawn(plan_report(found.model_copy(update={"table": (found.winner, *rows)})))
+        many = found.model_copy(update={"table": (found.winner, *rows)})
+        text = drawn(plan_report(many))
         assert "7 do not fit the memory:" in text
         assert text.index("micro-batch 3: device 0 needs 603 bytes") < text.index("micro-batch 4: ")
         assert "micro-batch 7:" not in text
         assert "3 more, which lack more" in text
+        everything = drawn(plan_report(many, verbose=True, top=1))
+        assert "micro-batch 9: device 0" in everything
+        assert "which lack more" not in everything
 
     def test_columns_of_variants_are_there_where_they_vary(self, found):
         model = REQUEST["model"]
