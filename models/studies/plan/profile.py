@@ -176,7 +176,7 @@ class ModelProfile(StrictModel):
         """The layers as Megatron-LM writes them, where the names of both ends say what they are."""
         first, last = self.layers[0], self.layers[-1]
         is_decoder = (first.name, last.name, first.count, last.count) == ("embedding", "head", 1, 1)
-        return f"Et*{self.num_layers - 2}L" if is_decoder and self.num_layers > 2 else None
+        return f"Et*{self.num_layers - 2}L" if is_decoder else None
 
     @property
     def is_split(self) -> bool:

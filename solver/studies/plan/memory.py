@@ -45,8 +45,6 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
     elif candidate.ruled_out is Rule.MEMORY:
         held = _held(builder, c, candidate.boundaries or ())
         device, needed = max(enumerate(held), key=lambda pair: pair[1])
-        if needed <= capacity:
-            return None
     else:
         peaks = [(e.peak_memory, e.name) for e in candidate.step.failures if exceeds_memory(e)]
         known = [(max(peak.values()), list(peak.values()), name) for peak, name in peaks if peak]

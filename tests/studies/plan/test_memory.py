@@ -78,13 +78,32 @@ def test_what_already_recomputes_cannot_recompute() -> None:
     assert "recomputation" not in row.memory.may_help
 
 
-def test_groups_are_no_larger_than_nodes() -> None:
-    data = holding(70, pipeline_depths=[1], microbatch_sizes=[1], replicas=[1])
-    for per_node, may in ((2, True), (3, False)):
-        data["cluster"]["devices_per_node"] = per_node
-        (row,) = planned(data).table
+@pytest.mark.parametrize(
+    ("depth", "per_node", "may"), [(1, 2, True), (1, 3, False), (2, 2, False), (2, 4, True)]
+)
+def test_groups_are_no_larger_than_nodes_and_all_have_room(
+    depth: int, per_node: int, may: bool
+) -> None:
+    data = holding(70 / depth, pipeline_depths=[depth], microbatch_sizes=[1], replicas=[1])
+    data["cluster"]["devices_per_node"] = per_node
+    (row,) = planned(data).table
+    assert row.memory is not None
+    assert ("tensor parallelism 2" in row.memory.may_help) == may
+
+
+def test_an_even_split_that_the_solver_refutes() -> None:
+    """Four layers with states of 4 on one device, four of 12 on the other, activations of 2."""
+    data = holding(50, pipeline_depths=[2], microbatch_sizes=[1], layer_splits=["even"])
+    (layer,) = data["model"]["layers"]
+    data["model"]["layers"] = [
+        layer | {"count": 4, "parameter_bytes": amount} for amount in (0.5, 1.5)
+    ]
+    found = planned(data)
+    for row in found.table:
+        assert row.lost_by is Rule.MEMORY
         assert row.memory is not None
-        assert ("tensor parallelism 2" in row.memory.may_help) == may
+        assert (row.memory.device, row.memory.needed) == (1, 4 * 12 + 4 * 2)
+        assert row.reason.startswith("proved: ")
 
 
 @pytest.mark.parametrize("seed", range(8))
