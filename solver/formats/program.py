@@ -152,6 +152,7 @@ def read_program(
     alone, members = (data, None) if replica is None else _of_replica(data, replica)
     rows, ends = _rows(alone)
     _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    types = layer_types(data, instance)
     if instance is not None and ends is None:
         ends = _simulated_ends(rows, instance, data)
     elif instance is not None:
@@ -163,22 +164,20 @@ def read_program(
     layers = None if plan is None else plan.layers_per_stage
     made = RuntimeProgram(name, rows, ends, instance, layers, microbatches=numbers)
     copies = {} if instance is None else _copies(_ops_in(alone) or [], rows)
-    return replace(_with_memory_decisions(made, data), copies=copies)
+    return replace(_with_memory_decisions(made, data, types), copies=copies)
 
 
-def _with_memory_decisions(program: RuntimeProgram, data: dict[str, Any]) -> RuntimeProgram:
+def _with_memory_decisions(
+    program: RuntimeProgram, data: dict[str, Any], types: tuple[Mapping[str, int], ...]
+) -> RuntimeProgram:
     """Return the program with the modes or the layers by mode that its document claims."""
-    instance = program.instance
-    modes = None if instance is None else modes_of(instance)
+    modes = None if program.instance is None else modes_of(program.instance)
     if modes is not None:
         choice, _ = choice_of(modes, data)
         rows = (tuple(modes.names[number] for number in row) for row in choice.tolist())
         return replace(program, modes=tuple(rows))
-    named = layer_types(data, instance)
-    if not named:
-        return program
-    layers = tuple(sum(stage.values()) for stage in named)
-    return replace(program, layers=layers, layer_modes=named)
+    layers = tuple(sum(stage.values()) for stage in types) or program.layers
+    return replace(program, layers=layers, layer_modes=types)
 
 
 def _refuse(violations: Iterable[Violation]) -> None:
