@@ -177,6 +177,11 @@ def _refuse_constant(name: str) -> float:
 RANGE = re.compile(r"PP:(\d{1,7})(F|B|I|W)(\d{1,7})")
 OVERLAPPED = re.compile(r"PP:.*OVERLAP_F_B")
 TRANSFER = re.compile(r"PP:(\d{1,7})(SEND_F|RECV_F|SEND_B|RECV_B)\d{1,7}")
+CALL = re.compile(r"(?:.*\W)?(forward|backward)_step")
+"""Functions of Megatron-LM's schedules: ranges, or frames such as ``schedules.py(403): …``."""
+
+PIPELINE_GROUP = "PIPELINE_MODEL_PARALLEL_GROUP"
+
 STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 COMMUNICATION = re.compile(r"nccl|rccl|c10d::|gloo:|record_param_comms", re.IGNORECASE)
 """Names of kernels and ops that wait for other ranks: their time is no work."""
@@ -225,6 +230,7 @@ class RankEvents:
 
     source: str  # name of the file
     ranges: list[OpRange] = field(default_factory=list)  # named ranges on the CPU and on the GPU
+    calls: list[OpRange] = field(default_factory=list)  # of Megatron-LM, without a micro-batch
     # list of (start, end, number, is_gpu): profiled steps
     steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
     work: Intervals = field(default_factory=Intervals)  # ops on the CPU, without communication
@@ -241,21 +247,28 @@ class RankEvents:
     # rank in the job, and number of ranks
     rank: int | None = None
     world: int | None = None
+    pipeline: int | None = None  # ranks of its pipeline, as Megatron-LM names that group
     base: int | None = None  # nanoseconds to add to all moments, ``baseTimeNanoseconds``
+
+    def marks(self, *, is_gpu: bool) -> list[tuple[int, int, int, bool]]:
+        """Return the profiled steps as the CPU or the GPU saw them, by their beginnings."""
+        return sorted(step for step in self.steps if step[3] == is_gpu) or sorted(self.steps)
 
 
 def read_rank(path: str | Path) -> RankEvents:
     """Read the events of one rank, streaming.
 
-    Raises `InputError` where the file is no trace, has no range
-    ``PP:<stage><F|B|I|W><micro-batch>``, or a time in it is none; names the file and the event.
+    Raises `InputError` where the file is no trace, has neither ranges
+    ``PP:<stage><F|B|I|W><micro-batch>`` nor calls of Megatron-LM, or a time in it is none; names
+    the file and the event.
     """
     found = RankEvents(source_name(path))
     with errors_in(found.source):
         header = read_events(path, lambda event: _take(found, event))
-        if not found.ranges:
+        if not found.ranges and not found.calls:
             raise InputError(
-                'expected ranges "PP:<stage><F|B|I|W><micro-batch>", there is none. In torch, '
+                'expected ranges "PP:<stage><F|B|I|W><micro-batch>", or forward_step and '
+                "backward_step of Megatron-LM, there is none. In torch, "
                 "Schedule1F1B and ScheduleGPipe name none: run ScheduleInterleaved1F1B, which "
                 "takes one stage per rank too, or put each op into record_function of that name"
             )
@@ -263,6 +276,10 @@ def read_rank(path: str | Path) -> RankEvents:
         info = info if isinstance(info, dict) else {}
         found.rank = _whole(info.get("rank"), "distributedInfo.rank")
         found.world = _whole(info.get("world_size"), "distributedInfo.world_size")
+        groups = info.get("pg_config")
+        for group in groups if isinstance(groups, list) else ():
+            if isinstance(group, dict) and group.get("pg_desc") == PIPELINE_GROUP:
+                found.pipeline = _whole(group.get("pg_size"), "distributedInfo.pg_config.pg_size")
         found.base = _whole(header.get("baseTimeNanoseconds"), "baseTimeNanoseconds")
     return found
 
@@ -289,6 +306,10 @@ def _take(found: RankEvents, event: dict[str, Any]) -> None:
             found.launches[number] = _moments(event, name)[0]
     elif kind in ANNOTATIONS and name.startswith(("PP:", "ProfilerStep#")):
         _take_annotation(found, event, name, is_gpu=kind.startswith("gpu"))
+    elif name.endswith("ward_step") and (call := CALL.fullmatch(name)):
+        way = "F" if call[1] == "forward" else "B"
+        where = _thread(event), kind.startswith("gpu")
+        found.calls.append(OpRange(*_moments(event, name), name, 0, way, 0, *where))
     elif kind == "cpu_op" and not COMMUNICATION.search(name):
         found.work.add(*_moments(event, name))
 

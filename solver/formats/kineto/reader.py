@@ -14,16 +14,19 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, Notes, Trace
+from ppsolve.solver.formats.kineto.calls import number_calls, schedule_of
 from ppsolve.solver.formats.kineto.events import Intervals, OpRange, RankEvents, read_rank
+from ppsolve.solver.kinds.pipeline.actions import Order
 
 
 def read_kineto(paths: Sequence[str | Path]) -> Trace:
     """Read the profiler traces of a run, one file per rank, plain or gzipped, streaming.
 
-    Ops are ranges ``PP:<stage><F|B|I|W><micro-batch>``; the step is that of ``ProfilerStep#``
-    around them. Ranks with the same stages are replicas of each other, by rising rank. Clocks are
-    aligned by ``baseTimeNanoseconds``. Raises `InputError` where a file is damaged or another's
-    rank, or only some files have a base time; names the file.
+    Ops are ranges ``PP:<stage><F|B|I|W><micro-batch>``, or calls of Megatron-LM by the order of
+    its schedules; the step is that of ``ProfilerStep#`` around them. Ranks with the same stages are
+    replicas of each other, by rising rank. Clocks are aligned by ``baseTimeNanoseconds``. Raises
+    `InputError` where a file is damaged or another's rank, or only some files have a base time;
+    names the file.
     """
     ranks = [_read(path) for path in paths]
     _refuse_same_rank(ranks)
@@ -32,6 +35,7 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     if 0 < len(without) < len(ranks):
         text = "expected a base time as in the other files, so that clocks can be aligned"
         raise InputError(text, source=without[0], field="baseTimeNanoseconds")
+    ranks, warnings = _with_places_of_calls(ranks)
     places = _places(ranks)
     rows: list[tuple[int, ...]] = []
     for origin, (rank, (replica, device)) in enumerate(zip(ranks, places, strict=True)):
@@ -42,7 +46,7 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
             worked = op.start if op.worked_from is None else op.worked_from
             rows.append((*names, op.start + base, op.end + base, device, origin, worked + base))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS) + 2).T
-    warnings = [text for rank in ranks for text in rank.warnings]
+    warnings += [text for rank in ranks for text in rank.warnings]
     if ranks[0].world is not None and ranks[0].world > len(ranks):
         warnings.append(
             f"{len(ranks)} of the {ranks[0].world} ranks are given; they are taken for whole "
@@ -87,6 +91,8 @@ class _Rank:
     ops: list[_Op]
     share: float | None
     warnings: list[str]
+    is_called: bool  # its ops are calls, numbered by kind: stages and micro-batches are not known
+    pipeline: int | None  # ranks of its pipeline, if the file says so
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
@@ -99,7 +105,10 @@ class _Rank:
 
 def _read(path: str | Path) -> _Rank:
     events = read_rank(path)
+    is_called = not events.ranges
     with errors_in(events.source):
+        if is_called:
+            number_calls(events)
         ops, warnings = _ops_of(events)
     share = _unexplained_share(events, ops)
     if share is None:
@@ -107,9 +116,39 @@ def _read(path: str | Path) -> _Rank:
             f"{events.source}: no kernels or ops beside the ranges, so that nothing says how much "
             "work they leave out"
         )
-    return _Rank(
-        events.source, events.rank, events.world, events.base, events.beside, ops, share, warnings
-    )
+    about = events.rank, events.world, events.base, events.beside
+    return _Rank(events.source, *about, ops, share, warnings, is_called, events.pipeline)
+
+
+def _with_places_of_calls(ranks: list[_Rank]) -> tuple[list[_Rank], list[str]]:
+    """Give calls the stages and micro-batches of the schedule in which they come, and say which."""
+    named = next((one.source for one in ranks if not one.is_called), None)
+    if all(not one.is_called for one in ranks):
+        return ranks, []
+    if named is not None:
+        source = next(one.source for one in ranks if one.is_called)
+        raise InputError(f"expected named ranges as in {named}", source=source)
+    ranks = sorted(ranks, key=lambda one: one.rank or 0)
+    placed: list[list[_Op]] = [[] for _ in ranks]
+    names: dict[str, None] = {}
+    for step in sorted({op.step for one in ranks for op in one.ops}):
+        calls = [[op for op in one.ops if op.step == step] for one in ranks]
+        letters = ("".join(op.kind for op in row) for row in calls)
+        by_file = dict(zip((one.source for one in ranks), letters, strict=True))
+        found = schedule_of(by_file, ranks[0].pipeline)
+        names[found.name] = None
+        for row, order, ops in zip(calls, found.orders, placed, strict=True):
+            ops += _at(order, row)
+    text = "; ".join(names)
+    return [replace(one, ops=ops) for one, ops in zip(ranks, placed, strict=True)], [
+        "forward_step and backward_step say no micro-batch; the k-th call of a rank is taken for "
+        f"the k-th op of its order in Megatron's {text}"
+    ]
+
+
+def _at(order: Order, calls: Sequence[_Op]) -> list[_Op]:
+    places = zip(calls, order.stage.tolist(), order.microbatch.tolist(), strict=True)
+    return [replace(op, stage=stage, microbatch=number) for op, stage, number in places]
 
 
 def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
@@ -276,7 +315,7 @@ def _numbered(
     ranges: Sequence[OpRange], events: RankEvents, *, is_gpu: bool
 ) -> tuple[list[int | None], list[str]]:
     """Return the step of each range: the profiled step around it, or its count of occurrences."""
-    steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(events.steps)
+    steps = events.marks(is_gpu=is_gpu)
     if not steps:
         return [*_counted(ranges)], []
     begins = np.array([step[0] for step in steps])

@@ -1,0 +1,155 @@
+"""Calls of Megatron-LM's `forward_step` and `backward_step`, whose names say no micro-batch.
+
+The k-th call of a rank is the k-th op of its schedule: 1F1B, or interleaved 1F1B, which begins with
+more forwards. Read in Megatron-LM main (2026-08-22), ``core/pipeline_parallel/schedules.py``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.formats.kineto.events import OpRange, RankEvents
+from ppsolve.solver.kinds.pipeline.actions import Order
+from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
+from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
+from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
+
+HINT = "name each op, as the hook in docs/how-to/trace.md does"
+
+
+def number_calls(events: RankEvents) -> None:
+    """Make ranges of the calls of a rank: the k-th of a kind in a step is its micro-batch k.
+
+    Calls within calls of the same kind, such as the model's own `forward_step`, are part of them.
+    Ranges on the GPU count if there is one for each call. Raises `InputError` where calls of both
+    kinds overlap.
+    """
+    silent = events.waiting - events.busy
+    on_gpu = _outermost(c for c in events.calls if c.is_gpu and c.thread not in silent)
+    on_cpu = _outermost(c for c in events.calls if not c.is_gpu)
+    events.ranges = _numbered(on_cpu, events, is_gpu=False)
+    if not on_cpu or len(on_cpu) == len(on_gpu):
+        events.ranges += _numbered(on_gpu, events, is_gpu=True)
+
+
+def _outermost(calls: Iterator[OpRange]) -> list[OpRange]:
+    found: list[OpRange] = []
+    for one in sorted(calls):
+        if not found or one.start >= found[-1].end:
+            found.append(one)
+        elif one.kind == found[-1].kind:
+            found[-1] = replace(found[-1], end=max(found[-1].end, one.end))
+        else:
+            text = f"starts before {found[-1].name} ends; expected one call at a time, or {HINT}"
+            raise InputError(text, field=one.name[:60])
+    return found
+
+
+def _numbered(calls: list[OpRange], events: RankEvents, *, is_gpu: bool) -> list[OpRange]:
+    begins = [step[0] for step in events.marks(is_gpu=is_gpu)]
+    seen: Counter[tuple[int, str]] = Counter()
+    found = []
+    for one in calls:
+        key = bisect_right(begins, one.start), one.kind
+        found.append(replace(one, name=f"PP:0{one.kind}{seen[key]}", microbatch=seen[key]))
+        seen[key] += 1
+    return found
+
+
+@dataclass(frozen=True)
+class CalledSchedule:
+    """The schedule that the calls of one step are of."""
+
+    orders: list[Order]  # of each file: stage, kind and micro-batch of its calls
+    name: str  # the schedule and its size, in words
+
+
+def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSchedule:
+    """Return the schedule of Megatron-LM in which every rank makes its calls.
+
+    Ranks that make them in one order are replicas. Raises `InputError` where ranks make other
+    numbers of calls, or no schedule or more than one fits.
+
+    Parameters
+    ----------
+    calls : mapping of str to str
+        Letters F and B of the calls of one step by file, in the order of ranks.
+    size : int, optional
+        Ranks of a pipeline, where the files say so.
+
+    Returns
+    -------
+    CalledSchedule
+        Its orders are those of the files.
+    """
+    rows = list(calls.values())
+    count = rows[0].count("F")
+    for source, row in calls.items():
+        if row.count("F") != count or row.count("B") != count:
+            raise InputError(
+                f"{row.count('F')} calls of forward_step and {row.count('B')} of backward_step in "
+                f"a step, expected {count} of each; is the recording cut off, or of another run?",
+                source=source,
+            )
+    alike = sorted(dict.fromkeys(rows), key=_lead, reverse=True)
+    places = [alike.index(row) for row in rows]
+    if len(set(Counter(places).values())) > 1:
+        # Where micro-batches are few, several stages of a pipeline run all forwards first.
+        places = list(range(len(rows)))
+    found = _fits(rows, places) if size in {None, max(places) + 1} else []
+    if len(found) != 1:
+        leads = ", ".join(str(_lead(row)) for row in rows)
+        several = "; ".join(one.name for one in found) or "neither 1F1B nor interleaved 1F1B"
+        raise InputError(
+            f"the calls of its step fit {several} ({leads} forwards before the first backward, by "
+            f"rank): give the files of all {'' if size is None else f'{size} '}pipeline ranks and "
+            f"ProfilerStep# around steps, or {HINT}",
+            source=next(iter(calls)),
+        )
+    return found[0]
+
+
+def _lead(row: str) -> int:
+    return row.index("B") if "B" in row else 0
+
+
+def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
+    """Return the schedules that fit: with groups as large as the pipeline, else with any."""
+    ranks, count = max(places) + 1, rows[0].count("F")
+    found: list[CalledSchedule] = []
+    for is_default, name, orders in _schedules(ranks, count, min(map(_lead, rows))):
+        letters = ["".join(COMPUTE_KINDS[kind] for kind in order.kind) for order in orders]
+        if [letters[place] for place in places] == list(rows):
+            found.append(CalledSchedule([orders[place] for place in places], name))
+            if is_default:
+                return found[-1:]
+    return found
+
+
+def _schedules(ranks: int, count: int, least: int) -> Iterator[tuple[bool, str, list[Order]]]:
+    """Yield what may be: whether it is Megatron's default, its name, its orders.
+
+    Parameters
+    ----------
+    ranks, count : int
+        Pipeline ranks, forwards of each.
+    least : int
+        Forwards before the first backward, of the rank with the fewest.
+
+    Yields
+    ------
+    (bool, str, list of Order)
+    """
+    text = f"1F1B of {ranks} ranks, {count} micro-batches"
+    yield True, text, one_forward_one_backward(ranks, count)
+    for chunks in range(2, count + 1 if ranks > 1 else 2):
+        microbatches, rest = divmod(count, chunks)
+        group, odd = divmod(least - 1, chunks - 1)
+        if not rest and not odd and ranks <= group <= microbatches:
+            text = f"interleaved 1F1B of {ranks} ranks with {chunks} chunks each, {microbatches} "
+            text += f"micro-batches in groups of {group}"
+            yield group == ranks, text, interleaved_1f1b(ranks, chunks, microbatches, group)
