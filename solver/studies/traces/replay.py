@@ -108,26 +108,41 @@ class Recorded:
 
 
 def least_span(part: Trace) -> int:
-    """Return nanoseconds that no order of the ops of a replica-step can beat, transfers free.
-
-    The largest, over devices, of the least time before its first op, all its work, and the least
-    time after its last op: forwards of earlier stages, then backwards of earlier stages.
-    """
+    """Return nanoseconds that no order of the ops of a replica-step can beat, transfers free."""
     compute = part.where(part.is_compute)
     table = op_table(compute)
     length = np.where(table == FREE, 0, compute.duration[table])
-    back = length[I] if np.any(compute.kind == I) else length[B]
+    places = np.zeros(table.shape[1], dtype=np.int64)
+    places[compute.stage] = compute.device
+    return least_time(length, places)
+
+
+def least_time(length: IntArray, places: IntArray) -> int:
+    """Return the largest, over devices, of least head, work, and least tail.
+
+    That is the least time before its first op, all its work, and the least time after its last op:
+    forwards of earlier stages, then backwards of earlier stages.
+
+    Parameters
+    ----------
+    length : int64[kinds, stages, micro-batches]
+        Durations; 0 where there is no such op.
+    places : int64[stages]
+        Device of each stage.
+
+    Returns
+    -------
+    int
+        In the unit of the durations.
+    """
+    back = length[B] + length[I]
     head = (np.cumsum(length[F], axis=0) - length[F]).min(axis=1)
     # A W may be the last op of its device, and nothing waits for it.
     after = np.cumsum(back, axis=0) - back
-    tail = np.where(np.any(compute.kind == W), 0, after.min(axis=1))
-    best = 0
-    for device in range(int(compute.device.max()) + 1):
-        mine = compute.device == device
-        stages = np.unique(compute.stage[mine])
-        load = int(compute.duration[mine].sum())
-        best = max(best, int(head[stages].min()) + load + int(tail[stages].min()))
-    return best
+    tail = np.where(np.any(length[W] > 0), 0, after.min(axis=1))
+    work = length.sum(axis=(0, 2))
+    mine = [places == one for one in range(int(places.max()) + 1)]
+    return max(int(head[here].min() + work[here].sum() + tail[here].min()) for here in mine)
 
 
 FIELDS = {F: "forward", B: "backward", I: "backward_input", W: "backward_weight"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from ppsolve.models.core.result import Status
@@ -12,9 +14,12 @@ from ppsolve.models.studies.trace.table import KINDS, Trace, joined
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.kernels.compilation import answering_within
+from ppsolve.solver.studies.traces.diagnosis import diagnose as diagnose_module
 from ppsolve.solver.studies.traces.diagnosis.changes import searched_help, variants
 from ppsolve.solver.studies.traces.diagnosis.diagnose import (
     StepInProgress,
+    Transfers,
+    bubble_of,
     diagnose,
     recorded_variant,
 )
@@ -117,6 +122,96 @@ def one_at_a_time(**more: float) -> Trace:
             ops.append((kind, stage, number, now, float(length)))
             now += length + more.get(f"{kind}{stage}", 0.0)
     return run_of([ops])
+
+
+def jittery(seed: int) -> Trace:
+    """Return a run of random sizes, order, lengths and gaps, with clocks that are a little off."""
+    random = np.random.default_rng(seed)
+    stages, microbatches = (int(random.integers(1, 5)) for _ in range(2))
+    done: dict[tuple[str, int, int], float] = {}
+    free = [0.0] * stages
+    ops = []
+    left = [(kind, s, m) for kind in "FB" for s in range(stages) for m in range(microbatches)]
+    while left:
+        ready = [op for op in left if all(key in done for key in needs(op, stages))]
+        kind, stage, number = op = ready[int(random.integers(len(ready)))]
+        begin = max([free[stage], *(done[key] for key in needs(op, stages))])
+        begin += random.choice([0.0, -0.1, 5.0])
+        length = float(random.integers(10, 60))
+        ops.append((kind, stage, number, begin, length))
+        free[stage] = done[op] = begin + length
+        left.remove(op)
+    return run_of([ops])
+
+
+def needs(op: tuple[str, int, int], stages: int) -> list[tuple[str, int, int]]:
+    kind, stage, number = op
+    if kind == "F":
+        return [("F", stage - 1, number)] if stage else []
+    return [("F", stage, number), *([("B", stage + 1, number)] if stage < stages - 1 else [])]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_part_of_the_idle_time_is_negative(seed):
+    trace = jittery(seed)
+    steps = steps_of(trace)
+    parts = bubble_of(steps, recorded_variant(steps), Transfers.of(trace))
+    assert all(part >= 0 for part in parts.values()), parts
+    (one,) = steps[0].parts
+    work = float(one.part.duration.sum()) / one.instance.num_devices
+    assert sum(parts.values()) == pytest.approx(max(0.0, one.span - work))
+
+
+def test_what_saves_nothing_by_itself_counts_with_the_next_cause():
+    """Long ops run beside long ones, 100 us in all. If all ops took 20 us, it would be 120."""
+    ops = [("F", 0, 0, 0, 10), ("F", 0, 1, 10, 30), ("F", 1, 0, 10, 30), ("F", 1, 1, 40, 10)]
+    back = [("B", 1, 0, 50, 10), ("B", 1, 1, 60, 30), ("B", 0, 0, 60, 30), ("B", 0, 1, 90, 10)]
+    trace = run_of([[(*op[:3], float(op[3]), float(op[4])) for op in [*ops, *back]]])
+    found = diagnose(trace, 0.0).bubble
+    assert {name: part / US for name, part in found.items() if part} == {"fill and drain": 20}
+
+
+def steps_like(trace: Trace, count: int) -> Trace:
+    return joined([replace(trace, step=trace.step + number) for number in range(count)])
+
+
+def test_of_steps_that_are_alike_one_is_searched(monkeypatch):
+    asked = []
+    answer = Searches.answer
+
+    def counted(self, variant, step, **more):
+        asked.append((variant.name, step.number))
+        return answer(self, variant, step, **more)
+
+    monkeypatch.setattr(Searches, "answer", counted)
+    other = one_at_a_time(F0=3)
+    trace = joined([steps_like(one_at_a_time(), 3), replace(other, step=other.step + 9)])
+    found = diagnose(trace, SECONDS)
+    assert [step.step for step in found.steps] == [0, 1, 2, 9]
+    assert len({(step.recorded, step.ordered) for step in found.steps[:3]}) == 1
+    assert {step for name, step in asked if name == "recorded"} == {0, 9}
+    assert helps_of(found)["more memory"].steps == (0, 1, 2, 9)
+    assert len([step for name, step in asked if name == "more memory"]) == 2
+
+
+def test_the_most_promising_change_has_its_time_first(monkeypatch):
+    """No order takes less than 90 us, with split backwards 70, with more chunks 75."""
+    given = []
+    monkeypatch.setattr(
+        diagnose_module,
+        "searched_help",
+        lambda change, *_: given.append(change.name) or Help(change.name, ""),
+    )
+    shares = Mock()
+    shares.share.return_value = shares
+    steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
+    given.clear()
+    found = diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
+    assert given == ["split backward", "more chunks", "more memory"]
+    assert [one.change for one in found][-3:] == ["split backward", "more memory", "more chunks"]
+    # Each of what is left, by 20, 15 and 0 of 90 and a fifth of the largest.
+    parts = [call.args[0] for call in shares.share.call_args_list]
+    assert parts == pytest.approx([24 / 47, 19 / 23, 1])
 
 
 def test_waiting_for_room_is_memory():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.models.studies.trace.table import KINDS
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer
 from ppsolve.solver.studies.traces.diagnosis.steps import (
     DIAGNOSIS,
     DiagnosedStep,
@@ -17,11 +21,11 @@ from ppsolve.solver.studies.traces.diagnosis.steps import (
     replayed,
 )
 from ppsolve.solver.studies.traces.diagnosis.verdict import Help, StepVerdict, mean_of
-from ppsolve.solver.studies.traces.replay import Recorded
+from ppsolve.solver.studies.traces.replay import FIELDS, Recorded
 
 
 def recorded_helps(
-    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
+    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict], recorded: Variant
 ) -> Iterator[Help]:
     """Yield the changes that need no further search.
 
@@ -31,6 +35,8 @@ def recorded_helps(
         Recorded steps.
     verdicts : sequence of StepVerdict
         Their verdicts.
+    recorded : Variant
+        The run as it is.
 
     Yields
     ------
@@ -52,49 +58,70 @@ def recorded_helps(
         yield Help("even split", "there is one device")
         yield Help("relieve slow device", "there is one device")
         return
-    text = "recorded order; each micro-batch takes as long on every stage, the same in total"
-    yield Help("even split", text, _mean(steps, _even), None, replay, numbers)
-    slow = _slowest_device(steps)
-    text = f"recorded order; device {slow} works as long as the mean, the others take over the rest"
-    value = _mean(steps, lambda one: _relieved(one, slow))
-    yield Help("relieve slow device", text, value, None, replay, numbers)
+    for change in resplits(steps, recorded):
+        value = _mean(steps, change.times)
+        yield Help(change.name, f"recorded order; {change.assumes}", value, None, replay, numbers)
 
 
-def _slowest_device(steps: Sequence[DiagnosedStep]) -> int:
+def resplits(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Variant]:
+    """Yield the other splits of the layers: even, and with less work for the slowest device.
+
+    Parameters
+    ----------
+    steps : sequence of DiagnosedStep
+        Recorded steps.
+    recorded : Variant
+        The run as it is.
+
+    Yields
+    ------
+    Variant
+        The run with another split.
+    """
     parts = [one.part for step in steps for one in step.parts]
     devices, durations = ([getattr(one, name) for one in parts] for name in ("device", "duration"))
-    loads = np.bincount(np.concatenate(devices), weights=np.concatenate(durations))
-    return int(np.argmax(loads))
+    slow = int(np.argmax(np.bincount(np.concatenate(devices), np.concatenate(durations))))
+    places = recorded.devices(int(parts[0].stage.max()) + 1)
+    text = "each micro-batch takes as long on every stage, the same in total"
+    yield replace(recorded, name="even split", assumes=text, times=_even)
+    text = f"device {slow} works as long as the mean, the others take over the rest"
+    relief = partial(_relieved, places=places, slow=slow)
+    yield replace(recorded, name="relieve slow device", assumes=text, times=relief)
 
 
 def _means(verdicts: Sequence[StepVerdict], figure: str) -> float:
     return mean_of(getattr(one, figure) for one in verdicts)
 
 
-def _mean(steps: Sequence[DiagnosedStep], change: Callable[[Recorded], IntArray]) -> float:
-    return mean_of(max(replayed(one, change(one)) for one in step.parts) for step in steps)
+def _mean(steps: Sequence[DiagnosedStep], change: Callable[[Times], Times]) -> float:
+    return mean_of(max(_replayed(one, change) for one in step.parts) for step in steps)
 
 
-def _even(one: Recorded) -> IntArray:
-    """Return durations, each the mean over the stages for its kind and micro-batch."""
+def _replayed(one: Recorded, change: Callable[[Times], Times]) -> int:
     duration = one.problem.duration.copy()
-    for kind in one.problem.kinds:
-        ops = one.problem.grid(kind)
-        duration[ops] = np.rint(duration[ops].mean(axis=0)).astype(np.int64)
-    return duration
+    ops = {FIELDS[KINDS.index(kind)]: one.problem.grid(kind) for kind in one.problem.kinds}
+    for name, lengths in change({name: duration[grid] for name, grid in ops.items()}).items():
+        duration[ops[name]] = lengths
+    return replayed(one, duration)
 
 
-def _relieved(one: Recorded, slow: int) -> IntArray:
-    """Return durations with the work of a device that is above the mean spread over the others."""
-    duration, device = one.problem.duration, one.part.device[one.row]
-    load = np.bincount(device, weights=duration)
+def _even(times: Times) -> Times:
+    """Return times, each the mean over the stages for its kind and micro-batch."""
+    means = {name: np.rint(table.mean(axis=0)).astype(np.int64) for name, table in times.items()}
+    return {name: np.broadcast_to(means[name], table.shape) for name, table in times.items()}
+
+
+def _relieved(times: Times, places: IntArray, slow: int) -> Times:
+    """Return times with the work of a device that is above the mean spread over the others."""
+    work = sum(table.sum(axis=1) for table in times.values())
+    load = np.bincount(places, weights=work)
     excess = load[slow] - load.mean()
     if excess <= 0:
-        return duration
+        return times
     factor = np.full(len(load), 1 + excess / (load.sum() - load[slow]))
     factor[slow] = load.mean() / load[slow]
-    changed: IntArray = np.rint(duration * factor[device]).astype(np.int64)
-    return changed
+    by_stage = factor[places][:, None]
+    return {name: np.rint(table * by_stage).astype(np.int64) for name, table in times.items()}
 
 
 def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
@@ -174,12 +201,16 @@ def searched_help(
     pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))
     values: list[int] = []
     bounds: list[int] = []
+    known: dict[Hashable, StepAnswer | None] = {}
     for step, verdict in pairs:
-        # On a busy machine preparing takes longer.
-        first = max(DIAGNOSIS.preparing, 2 * searches.preparing_seconds)
-        if clock.left < (DIAGNOSIS.per_step if values else first):
-            break
-        answer = searches.answer(variant, step, is_free=False, seconds=DIAGNOSIS.per_step)
+        if step.key not in known:
+            # On a busy machine preparing takes longer.
+            first = max(DIAGNOSIS.preparing, 2 * searches.preparing_seconds)
+            if clock.left < (DIAGNOSIS.per_step if values else first):
+                break
+            seconds = DIAGNOSIS.per_step
+            known[step.key] = searches.answer(variant, step, is_free=False, seconds=seconds)
+        answer = known[step.key]
         if answer is None:
             return Help(variant.name, "no order was found that fits the memory")
         value = int(answer.makespan)

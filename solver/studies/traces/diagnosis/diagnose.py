@@ -6,7 +6,7 @@ time. Replays of what might have been say where the idle time of devices comes f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -92,7 +92,9 @@ def bubble_of(
     one reason to wait: as recorded; replayed with transfers; with none (transfers); every
     micro-batch as long as the mean of its stage and kind (unequal); every stage as long as the mean
     of all (imbalance); the least that any order of those takes in the memory that there is (order),
-    and in any (memory); the mean work of a device (fill and drain).
+    and in any (memory); the mean work of a device (fill and drain). A run counts as no longer than
+    those before it: where nothing is gained by taking a reason away, its part is 0 and the next one
+    counts for both.
 
     Parameters
     ----------
@@ -106,36 +108,35 @@ def bubble_of(
     Returns
     -------
     dict of str to float
-        Nanoseconds by part, which sum to recorded span - mean work; single ones may be negative.
+        Nanoseconds by part, none negative, which sum to recorded span - mean work.
     """
     slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
-    parts = [_parts(one, variant, transfers.lags(one)) for one in slowest]
-    return {name: mean_of(part[name] for part in parts) for name in parts[0]}
+    runs = [_runs(one, variant, transfers.lags(one)) for one in slowest]
+    # Ops that overlap within the error of clocks may take longer than the span.
+    least = np.maximum(np.minimum.accumulate(runs, axis=1), np.array(runs)[:, -1:])
+    parts = (least[:, :-1] - least[:, 1:]).mean(axis=0).tolist()
+    return dict(reversed(list(zip(PARTS, parts, strict=True))))
 
 
-def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
+PARTS = ("unexplained", "transfers", "unequal", "imbalance", "order", "memory", "fill and drain")
+"""Parts of the idle time, in the order in which they are taken away."""
+
+
+def _runs(one: Recorded, variant: Variant, lags: IntArray) -> list[float]:
     duration = one.problem.duration
-    linked, free = replayed(one, duration, lags), replayed(one, duration)
     stages = _means(duration, one.problem.kind, one.problem.stage)
-    equal = replayed(one, stages)
     evened = _means(stages, one.problem.kind)
-    even = replayed(one, evened)
     lengths = np.zeros_like(evened)
     lengths[one.row] = evened
     part = replace(one.part, start=np.zeros_like(lengths), end=lengths)
     least = least_span(part)
     (flow,) = variant.flows(DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),)), is_free=False)
-    roomy = max(least, memory_time(Paths(flow)))
-    work = float(duration.sum()) / one.instance.num_devices
-    return {
-        "fill and drain": least - work,
-        "imbalance": equal - even,
-        "unequal": free - equal,
-        "memory": roomy - least,
-        "order": even - roomy,
-        "transfers": linked - free,
-        "unexplained": one.span - linked,
-    }
+    replays = (
+        replayed(one, duration, lags),
+        *(replayed(one, d) for d in (duration, stages, evened)),
+    )
+    bounds = max(least, memory_time(Paths(flow))), least
+    return [one.span, *replays, *bounds, float(duration.sum()) / one.instance.num_devices]
 
 
 def _means(duration: IntArray, *keys: IntArray) -> IntArray:
@@ -239,18 +240,30 @@ def _helps(
     searches: Searches,
     clock: Clock,
 ) -> list[Help]:
-    found = list(recorded_helps(steps, verdicts))
+    found = list(recorded_helps(steps, verdicts, recorded))
     instance = steps[0].parts[0].instance
     changes = list(variants(recorded, chunks=instance.num_stages // instance.num_devices))
-    for number, change in enumerate(changes):
-        if isinstance(change, Help):
-            found.append(change)
-        elif change.name == "split backward" and instance.times.is_split:
-            found.append(Help(change.name, "it is split already"))
-        else:
-            share = clock.share(1 / (len(changes) - number))
-            found.append(searched_help(change, steps, verdicts, searches, share))
-    return found
+    if instance.times.is_split:
+        changes[0] = Help("split backward", "it is split already")
+    searched = [one for one in changes if isinstance(one, Variant)]
+    gain = {one.name: _potential(one, steps, verdicts) for one in searched}
+    # The most promising change comes first, and one that promises nothing has some time too.
+    searched.sort(key=lambda one: -gain[one.name])
+    least = DIAGNOSIS.least_share * max(gain.values(), default=0.0) or 1.0
+    weights = [gain[one.name] + least for one in searched]
+    answers = {}
+    for number, one in enumerate(searched):
+        share = clock.share(weights[number] / sum(weights[number:]))
+        answers[one.name] = searched_help(one, steps, verdicts, searches, share)
+    return found + [one if isinstance(one, Help) else answers[one.name] for one in changes]
+
+
+def _potential(
+    change: Variant, steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
+) -> float:
+    """Return the largest share of the best orders that a change could save."""
+    least = mean_of(change.least(step) for step in steps)
+    return max(0.0, 1 - least / max(1.0, mean_of(one.ordered for one in verdicts)))
 
 
 def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]:
@@ -362,7 +375,7 @@ class StepInProgress:
 def _verdicts_of(
     steps: Sequence[DiagnosedStep], variant: Variant, searches: Searches, clock: Clock
 ) -> list[StepVerdict]:
-    """Return the verdict of every step.
+    """Return the verdict of every step; of those that are alike one is searched.
 
     Every step has its share of the time; what some do not need goes to those that were cut off,
     largest gap first, then to bounds of all replicas.
@@ -372,9 +385,12 @@ def _verdicts_of(
         if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
             searches.prepare(variant, steps[0], is_free=is_free)
     clock = clock.share(DIAGNOSIS.steps_share)
+    alike: dict[Hashable, DiagnosedStep] = {}
+    for step in steps:
+        alike.setdefault(step.key, step)
     found: list[StepInProgress] = []
-    for number, step in enumerate(steps):
-        share = clock.share(1 / (len(steps) - number))
+    for number, step in enumerate(alike.values()):
+        share = clock.share(1 / (len(alike) - number))
         one = StepInProgress(step, variant)
         found.append(one)
         for is_free in sorted(one.unfinished):
@@ -387,7 +403,8 @@ def _verdicts_of(
     for number, one in enumerate(found):
         if not clock.is_over:
             one.bound_replicas(clock.share(1 / (len(found) - number)))
-    return [one.verdict for one in found]
+    verdicts = {one.step.key: one.verdict for one in found}
+    return [replace(verdicts[step.key], step=step.number) for step in steps]
 
 
 def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:

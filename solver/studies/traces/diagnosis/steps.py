@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from ppsolve.solver.bounds.flow.flow import Flow, flow_of
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
 from ppsolve.solver.studies.traces.clocks import F, op_table
-from ppsolve.solver.studies.traces.replay import FIELDS, Recorded
+from ppsolve.solver.studies.traces.replay import FIELDS, Recorded, least_time
 
 Times = dict[str, IntArray]
 """Nanoseconds by field of the times of an instance, each int64[stages, micro-batches of all]."""
@@ -34,6 +34,7 @@ class DiagnosisParams:
     patience: float = 0.2  # seconds without an answer better by 0.1 % that end a search
     preparing: float = 1.5  # seconds that must be left for a change, else it is not computed
     per_step: float = 0.5  # most seconds for the search of one step of a change
+    least_share: float = 0.2  # weight of a change, beside the largest gain that any one may have
 
 
 DIAGNOSIS = DiagnosisParams()
@@ -61,6 +62,13 @@ class DiagnosedStep:
             for kind, name in FIELDS.items()
             if tables[0][1][kind, 0, 0] != FREE
         }
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What two steps have in common that are alike in shape, order and times."""
+        rows = ((one.span, one.replayed, *(o.tobytes() for o in one.orders)) for one in self.parts)
+        times = (table.tobytes() for table in self.times.values())
+        return self.replicas, self.counts, *rows, *times
 
     @cached_property
     def replays(self) -> tuple[int, ...]:
@@ -126,6 +134,23 @@ class Variant:
     capacity: tuple[int, ...]  # activations that each device has room for
     placement: dict[str, Any]  # fields of the instance that say which device runs which stage
     has_recorded: bool = True  # any schedule of the run as it is serves with the change too
+
+    def devices(self, stages: int) -> IntArray:
+        """Return the device of each stage, int64[stages]."""
+        places = self.placement.get("placement")
+        if isinstance(places, dict):
+            return np.array(places["stage_to_device"], dtype=np.int64)
+        return np.arange(stages) % len(self.capacity)
+
+    def least(self, step: DiagnosedStep) -> int:
+        """Return nanoseconds that no order of a step can beat, however much memory there is."""
+        times = self.times(step.times)
+        (shape,) = {table.shape for table in times.values()}
+        absent = np.zeros(shape, dtype=np.int64)
+        length = np.stack([times.get(name, absent) for name in FIELDS.values()])
+        ends = np.cumsum(step.counts)[:-1]
+        places = self.devices(shape[0])
+        return max(least_time(part, places) for part in np.split(length, ends, axis=2))
 
     def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
         """Return all replicas of a step as one pipeline in nanoseconds.
