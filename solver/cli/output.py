@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel
 
@@ -152,8 +152,13 @@ def make_folder(folder: Path, option: str) -> None:
         raise InputError(message, source=str(folder), field=option) from None
 
 
-def json_text(document: BaseModel | list[BaseModel]) -> str:
+Document = BaseModel | list[BaseModel] | dict[str, Any]
+
+
+def json_text(document: Document) -> str:
     """Return one JSON document, fit for a terminal, with a newline at its end."""
+    if isinstance(document, dict):
+        return plain_json(json.dumps(document, indent=2)) + "\n"
     if not isinstance(document, list):
         return document_text(document)
     return plain_json("[" + ",\n ".join(item.model_dump_json() for item in document) + "]\n")
@@ -164,13 +169,13 @@ def print_json(data: object) -> None:
     sys.stdout.write(plain_json(json.dumps(data, indent=2)) + "\n")
 
 
-def deliver(document: BaseModel | list[BaseModel], output: Path | None, *, as_json: bool) -> bool:
+def deliver(document: Document, output: Path | None, *, as_json: bool) -> bool:
     """Write `document` to the output file and, as JSON, to stdout.
 
     Parameters
     ----------
-    document : model or list of models
-        What to write.
+    document : model, list of models or dict
+        What to write; a dict is plain data.
     output : Path or None
         The file; ``-`` is stdout, None none.
     as_json : bool

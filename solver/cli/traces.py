@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
+from rich.text import Text
+
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.cli import options as opt
@@ -15,19 +21,24 @@ from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
     check_folder,
+    check_outputs,
     check_writable,
+    deliver,
     json_text,
     make_folder,
-    print_json,
+    save,
     stdout_console,
 )
 from ppsolve.solver.formats.detect import files_of, read_trace
 from ppsolve.solver.formats.table import write_table
 from ppsolve.solver.studies.traces.clocks import kept_steps
 from ppsolve.solver.studies.traces.diagnosis.diagnose import TIME_LIMIT, diagnose
+from ppsolve.solver.studies.traces.diagnosis.instances import changed_instance
+from ppsolve.solver.studies.traces.diagnosis.verdict import Diagnosis
 from ppsolve.solver.studies.traces.fits import fit, unusual_steps
 from ppsolve.solver.studies.traces.replay import RecordedStep, median_instance, recorded_step
-from ppsolve.solver.views.diagnosis import diagnosis_report
+from ppsolve.solver.views.diagnosis import diagnosis_page, diagnosis_report
+from ppsolve.solver.views.page.schedules import PageSchedule, read_shown
 
 Format = Annotated[str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")]
 Tolerance = Annotated[
@@ -36,6 +47,15 @@ Tolerance = Annotated[
         "SECONDS",
         "Most by which times may be off; by default 0.0001, less for short ops, and what the "
         "numbers cannot tell apart.",
+    ),
+]
+
+Capacity = Annotated[
+    str | None,
+    value(
+        "N[,N...]",
+        "Activations that devices have room for, one number for all or one for each; "
+        "what the run held by default.",
     ),
 ]
 
@@ -52,7 +72,12 @@ def convert_trace_command(
     table: Annotated[
         bool, flag("Write the ops as a table: CSV for .csv, else JSON Lines.", "--table")
     ] = False,
+    change: Annotated[
+        str | None,
+        value("NAME", "Write one instance: the median step with a change of `diagnose`."),
+    ] = None,
     tolerance: Tolerance = None,
+    capacity: Capacity = None,
 ) -> None:
     """Convert a recorded run to instances with the recorded durations.
 
@@ -60,20 +85,26 @@ def convert_trace_command(
     step<S>-replica<R>.recorded.json, the recorded schedule as a result that `check` and `show`
     take. Warnings, time that no op explains, and unusual steps go to stderr.
     """
-    if median and table:
-        raise InputError("expected either --median or --table", field="--table")
+    if median + table + (change is not None) > 1:
+        raise InputError("expected either --median or --table or --change", field="--table")
+    if capacity is not None and change is None:
+        raise InputError("expected --change beside it", field="--capacity")
+    room = _capacities(capacity)
     allowed = _nanoseconds(tolerance)
-    is_file = median or table
+    is_file = median or table or change is not None
     sources = files_of([Path(file) for file in files])
     if is_file:
         check_writable(Path(output), *sources)
     else:
         if output == "-":
-            message = "expected a folder, or --median or --table with a file"
+            message = "expected a folder, or --median, --table or --change with a file"
             raise InputError(message, field="--output")
         check_folder(Path(output), "--output")
     trace = read_trace([Path(file) for file in files], format, tolerance=allowed)
-    if is_file:
+    if change is not None:
+        changed = changed_instance(trace, change, _name_of(output), room)
+        write_text(output, instance_text(changed))
+    elif is_file:
         suffix = Path(output).suffix.lower()
         text = write_table(trace, suffix) if table else _median_text(trace, output)
         write_text(output, text)
@@ -105,8 +136,11 @@ def _median_text(trace: Trace, output: str) -> str:
         say(f"note: {warning}")
     jitter = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items())
     say(f"note: jitter (coefficient of variation): {jitter}")
-    name = "trace" if output == "-" else Path(output).stem
-    return instance_text(median_instance(trace, fits, name))
+    return instance_text(median_instance(trace, fits, _name_of(output)))
+
+
+def _name_of(output: str) -> str:
+    return "trace" if output == "-" else Path(output).stem
 
 
 def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
@@ -137,35 +171,70 @@ def diagnose_command(
     ] = TIME_LIMIT,
     format: Format = "auto",
     tolerance: Tolerance = None,
-    capacity: Annotated[
-        str | None,
-        value(
-            "N[,N...]",
-            "Activations that devices have room for, one number for all or one for each; "
-            "what the run held by default.",
-        ),
-    ] = None,
+    capacity: Capacity = None,
     as_json: opt.Json = False,
+    output: opt.Output = None,
+    html: Annotated[Path | None, value("FILE", "Write the verdict as a page here.")] = None,
 ) -> None:
     """Say how far from optimal a recorded run was, and what would help.
 
     For every step: as recorded, the recorded order replayed, the best order inside each replica
-    and with micro-batches exchanged, both with a proved bound. Then where devices wait, and what
-    changes would save, each computed.
+    and with micro-batches exchanged, both with a proved bound. Then where devices wait, what
+    changes would save, each computed, and the commands that do what saves most.
     """
     began = time.monotonic()
     paths = [Path(file) for file in files]
-    room = None if capacity is None else _capacities(capacity)
+    check_outputs({"--output": output, "--html": html}, *files_of(paths))
+    room = _capacities(capacity)
     trace = read_trace(paths, format, tolerance=_nanoseconds(tolerance))
     _warn(trace)
     found = diagnose(trace, time_limit, began, capacity=room)
-    if as_json:
-        print_json(found.document())
-    else:
-        stdout_console().print(diagnosis_report(found))
+    given = {"--format": format, "--tolerance": tolerance, "--capacity": capacity}
+    kept = {name: each for name, each in given.items() if each not in {None, "auto"}}
+    commands = _commands(found, files, kept)
+    warnings = [*trace.notes.warnings, *map(str, unusual_steps(trace))]
+    if html is not None:
+        recorded = _typical(trace, found, _nanoseconds(tolerance))
+        save(html, diagnosis_page(found, recorded, warnings, commands))
+    document = {**found.document(), "warnings": warnings, "next": commands}
+    if not deliver(document, output, as_json=as_json):
+        console = stdout_console()
+        console.print(diagnosis_report(found))
+        if commands:
+            console.print(Text("\nNext", "bold"))
+            console.print(*(f"  {printable(line)}" for line in commands), sep="\n", soft_wrap=True)
 
 
-def _capacities(text: str) -> list[int]:
+def _commands(found: Diagnosis, files: list[str], options: Mapping[str, object]) -> list[str]:
+    """Return the commands that make and solve the instance of the change that saves most."""
+    if found.best is None:
+        return []
+    change = found.best.change.replace(" ", "-")
+    given = [str(part) for option in options.items() for part in option]
+    convert = ["convert", "trace", *files, *given, "--change", change, "-o", f"{change}.json"]
+    one = ["--replica", "0", "--data-order", "order.json"] if change == "exchange" else []
+    commands = (
+        convert,
+        ["optimize", f"{change}.json", "-o", "best.json"],
+        ["export", "best.json", "--to", "torch", *one, "-o", "best.csv"],
+    )
+    return [shlex.join(["ppsolve", *words]) for words in commands]
+
+
+def _typical(trace: Trace, found: Diagnosis, tolerance: int | None) -> list[PageSchedule]:
+    """Return the recorded schedule of a typical step and its slowest replica, to be drawn."""
+    step, replica = found.typical
+    part = trace.where((trace.step == step) & (trace.replica == replica))
+    try:
+        recorded = recorded_step(part, tolerance)
+    except InputError:
+        return []  # clocks are too far off to draw it
+    return read_shown(json.loads(json_text(recorded.result)), recorded.name, [])
+
+
+def _capacities(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and len(word) <= 9 and int(word) for word in words):
         raise InputError(

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.solver.studies.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
+from ppsolve.solver.studies.traces.diagnosis.verdict import (
+    FIGURES,
+    NEARLY,
+    SECOND,
+    Diagnosis,
+    Help,
+    StepVerdict,
+    mean_of,
+)
 from ppsolve.solver.views.figures import ABSENT, figure, percent
+from ppsolve.solver.views.page.document import page
+from ppsolve.solver.views.page.schedules import PageSchedule
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented, table_of
 
 MOST_STEPS = 20  # listed one by one; of more only the mean is shown, `--json` has all
@@ -29,13 +41,14 @@ def _slowness(found: Diagnosis) -> RenderableType:
 
 def diagnosis_report(found: Diagnosis) -> RenderableType:
     """Return the verdict on a run: sentences, steps, what would help, the bubble, slow replicas."""
+    by_saving = sorted(found.helps, key=lambda one: (one.saved is None, -(one.saved or 0.0)))
     return Group(
         _sentence(found),
         Text(),
         _steps(found),
         Text(),
         Text("What would help, mean step", "bold"),
-        indented(table_of(found.helps, *_HELP_FIELDS)),
+        indented(table_of(by_saving, *_HELP_FIELDS)),
         Text(),
         Text("Idle time of a device, mean of the slowest replicas", "bold"),
         _bubble(found),
@@ -55,11 +68,8 @@ def _sentence(found: Diagnosis) -> Text:
         found_one = f"A better order saves {percent(1 - ordered / replay)} of the replayed"
         text = found_one if ordered < replay else "No better order was found than the replayed"
         text += f" {_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
-    best = max(
-        (one for one in found.helps if one.saved is not None), key=lambda one: one.saved or 0.0
-    )
-    if best.saved is not None and best.saved > 0:
-        text += f" Most would help: {best.change}, {percent(best.saved)}."
+    if found.best is not None and found.best.saved is not None:
+        text += f" Most would help: {found.best.change}, {percent(found.best.saved)}."
     return Text(text, "bold")
 
 
@@ -80,17 +90,42 @@ _STEP_FIELDS = (
 
 
 def _steps(found: Diagnosis) -> RenderableType:
-    shown = found.steps if len(found.steps) <= MOST_STEPS else ()
-    columns = (
+    groups = _alike(found.steps)
+    shown = groups if len(groups) <= MOST_STEPS else []
+    columns = [
         TableColumn(
             head,
-            [*(_seconds(getattr(step, name)) for step in shown), _seconds(found.mean(name))],
+            [
+                _seconds(mean_of(getattr(one, name) for one in each))
+                for each in [*shown, found.steps]
+            ],
             expendable=place,
         )
         for (head, place), name in zip(_STEP_FIELDS, FIGURES, strict=True)
-    )
-    names = TableColumn("step (s)", [*(str(step.step) for step in shown), "mean"], is_text=True)
+    ]
+    if any(len(each) > 1 for each in shown):
+        counts = [str(len(each)) for each in [*shown, found.steps]]
+        columns.insert(0, TableColumn("alike", counts))
+    names = TableColumn("step (s)", [*(str(each[0].step) for each in shown), "mean"], is_text=True)
     return indented(FittingTable(names, *columns, styles=[*[""] * len(shown), "bold"]))
+
+
+def _alike(steps: Sequence[StepVerdict]) -> list[list[StepVerdict]]:
+    """Return groups of steps of one shape, whose figures are within `NEARLY` of the first's."""
+    groups: list[list[StepVerdict]] = []
+    for step in steps:
+        group = next((one for one in groups if _are_alike(one[0], step)), None)
+        if group is None:
+            groups.append([step])
+        else:
+            group.append(step)
+    return groups
+
+
+def _are_alike(one: StepVerdict, other: StepVerdict) -> bool:
+    pairs = ((getattr(one, name), getattr(other, name)) for name in FIGURES)
+    is_near = all(abs(its - mine) <= NEARLY * its for its, mine in pairs)
+    return is_near and one.microbatches == other.microbatches
 
 
 _HELP_FIELDS: tuple[Field[Help], ...] = (
@@ -115,4 +150,42 @@ def _bubble(found: Diagnosis) -> RenderableType:
         Field("s", lambda one: one[1], 0, _seconds),
         Field("of the span", lambda one: one[1] / span, 0, percent),
     )
-    return indented(table_of([*found.bubble.items(), ("in all", whole)], *part))
+    parts = indented(table_of([*found.bubble.items(), ("in all", whole)], *part))
+    return Group(parts, indented(Text(BUBBLE_NOTE, "dim")))
+
+
+NOTHING = "Nothing."
+
+BUBBLE_NOTE = (
+    "Causes are taken away one by one, from the unexplained up. One that saves nothing by itself "
+    "is 0; the one above it then counts for both."
+)
+
+
+def diagnosis_page(
+    found: Diagnosis,
+    shown: Sequence[PageSchedule],
+    warnings: Sequence[str],
+    commands: Sequence[str],
+) -> str:
+    """Return the verdict as a page that loads nothing.
+
+    Parameters
+    ----------
+    found : Diagnosis
+    shown : sequence of PageSchedule
+        Recorded steps to draw below it.
+    warnings, commands : sequence of str
+        What was noticed on reading, and what to run next.
+
+    Returns
+    -------
+    str
+    """
+    head: list[tuple[str, RenderableType]] = [
+        ("Verdict", diagnosis_report(found)),
+        ("Next", Group(*(Text(line, "code") for line in commands or [NOTHING]))),
+        ("Noticed", Group(*map(Text, warnings or [NOTHING]))),
+        *((f"{one.instance.name}, as recorded", Group()) for one in shown),
+    ]
+    return page(shown, head=head, title="Diagnosis of a recorded run")

@@ -49,7 +49,8 @@ def html(part: RenderableType, most: int | None = None, letters: int = LONGEST_P
         return table_html(part, most)
     assert isinstance(part, Text), part
     shown = text(part.plain)
-    shown = f"<strong>{shown}</strong>" if "bold" in str(part.style) else shown
+    for style, tag in (("bold", "strong"), ("code", "code")):
+        shown = f"<{tag}>{shown}</{tag}>" if style in str(part.style) else shown
     return f"<p>{shown}</p>\n" if shown.strip() else ""
 
 

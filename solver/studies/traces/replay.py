@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -187,7 +187,13 @@ def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
     return PipelineInstance.parse(data, part_name(part))
 
 
-def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineInstance:
+def median_instance(
+    trace: Trace,
+    fits: Fits,
+    name: str = "trace",
+    change: Callable[[dict[str, IntArray]], dict[str, IntArray]] = dict,
+    **fields: Any,
+) -> PipelineInstance:
     """Return one instance of a whole trace: the median duration of each stage and kind.
 
     Parameters
@@ -199,6 +205,11 @@ def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineIn
         what a transfer takes beyond it is the latency.
     name : str
         Name of the instance.
+    change : callable
+        Makes the times of the instance of those that were fitted: nanoseconds by field, each
+        int64[stages, 1].
+    **fields
+        Fields of the instance that replace those of the trace.
 
     Returns
     -------
@@ -208,16 +219,17 @@ def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineIn
     """
     compute = trace.where(trace.is_compute)
     counts = [int(part.microbatch.max()) + 1 for _, _, part in compute.parts()]
-    times: dict[str, list[Decimal]] = {}
+    fitted: dict[str, list[int]] = {}
     for one in fits.stage_times:
-        field = FIELDS[KINDS.index(one.kind)]
-        times.setdefault(field, []).extend(trace.times([round(one.median + one.held)]))
+        fitted.setdefault(FIELDS[KINDS.index(one.kind)], []).append(round(one.median + one.held))
+    tables = change({field: np.array(each)[:, None] for field, each in fitted.items()})
+    times = {field: trace.times(table[:, 0]) for field, table in tables.items()}
     common = max(sorted(set(counts)), key=counts.count)
     data = _instance(compute, name, trace.unit, common, times)
     data["description"] = _description(trace, fits)
     if fits.latency is not None and round(fits.latency):
         data["p2p"] = {"latency": trace.times([round(fits.latency)])[0]}
-    return PipelineInstance.parse(data, name)
+    return PipelineInstance.parse(data | fields, name)
 
 
 def _instance(

@@ -29,7 +29,12 @@ from ppsolve.solver.views.reports import report
 SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")
 
 
-def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
+def page(
+    shown: Sequence[PageSchedule],
+    plans: Sequence[Plan] = (),
+    head: Sequence[tuple[str, RenderableType]] = (),
+    title: str = "",
+) -> str:
     """Return the page of schedules and plans: an HTML document that loads nothing.
 
     Parameters
@@ -37,6 +42,10 @@ def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
     shown : sequence of PageSchedule
         Drawn one below the other on one time axis.
     plans : sequence of Plan
+    head : sequence of (str, RenderableType)
+        Titles and contents of sections above all others.
+    title : str
+        Title of the page; by default the names of what it shows.
 
     Returns
     -------
@@ -50,10 +59,11 @@ def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
     _refuse_other_units(shown)
     names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
     script = _script()
-    chart = _chart(shown) if shown else ""
+    first = "".join(_section(name, part) for name, part in head)
+    chart = first + (_chart(shown) if shown else "")
     planned = (_section(plan.request, plan_report(plan, verbose=True)) for plan in plans)
     return asset("page.html").format(
-        title=text(", ".join(names)),
+        title=text(title or ", ".join(names)),
         policy=_policy(script),
         style=asset("page.css"),
         chart=chart,

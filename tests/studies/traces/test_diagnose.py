@@ -15,7 +15,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.studies.traces.diagnosis import diagnose as diagnose_module
-from ppsolve.solver.studies.traces.diagnosis.changes import searched_help, variants
+from ppsolve.solver.studies.traces.diagnosis.changes import changes_of, searched_help
 from ppsolve.solver.studies.traces.diagnosis.diagnose import (
     StepInProgress,
     Transfers,
@@ -289,11 +289,11 @@ def searched(trace: Trace) -> dict[str, Help]:
     """Return the changes that are searched, with no limit of time."""
     with answering_within(0.0):  # nothing is compiled
         found, steps = diagnose(trace, 0.0), steps_of(trace)
-        changes = variants(recorded_variant(steps), chunks=1)
+        changes = changes_of(steps, recorded_variant(steps))
         return {
             change.name: searched_help(change, steps, found.steps, Searches(), Clock())
             for change in changes
-            if isinstance(change, Variant)
+            if isinstance(change, Variant) and change.is_searched
         }
 
 

@@ -23,48 +23,42 @@ from ppsolve.solver.studies.traces.diagnosis.steps import (
 from ppsolve.solver.studies.traces.diagnosis.verdict import Help, StepVerdict, mean_of
 from ppsolve.solver.studies.traces.replay import FIELDS, Recorded
 
+FOUND = {"reorder": "ordered", "exchange": "exchanged"}
+"""Figures of a step that say what a change takes."""
 
-def recorded_helps(
-    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict], recorded: Variant
-) -> Iterator[Help]:
-    """Yield the changes that need no further search.
+
+def known_help(
+    change: Variant, steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
+) -> Help | None:
+    """Return the help of a change that needs no search, None if it needs one.
 
     Parameters
     ----------
+    change : Variant
+        One of `changes_of`.
     steps : sequence of DiagnosedStep
         Recorded steps.
     verdicts : sequence of StepVerdict
         Their verdicts.
-    recorded : Variant
-        The run as it is.
 
-    Yields
-    ------
-    Help
-        Another order, exchange, an even split, less work for the slow device.
+    Returns
+    -------
+    Help or None
+        With the mean of all steps.
     """
-    replay = _means(verdicts, "replay")
-    numbers = tuple(one.step for one in verdicts)
-    value, bound = _means(verdicts, "ordered"), _means(verdicts, "ordered_bound")
-    text = "the best order of the micro-batches of each replica, in the memory that devices have"
-    yield Help("reorder", text, value, bound, replay, numbers)
-    if max(len(step.parts) for step in steps) == 1:
-        yield Help("exchange", "there is one replica")
-    else:
-        value, bound = _means(verdicts, "exchanged"), _means(verdicts, "exchanged_bound")
-        text = "a micro-batch takes as long on any replica, and may be moved"
-        yield Help("exchange", text, value, bound, replay, numbers)
-    if max(one.instance.num_devices for step in steps for one in step.parts) == 1:
-        yield Help("even split", "there is one device")
-        yield Help("relieve slow device", "there is one device")
-        return
-    for change in resplits(steps, recorded):
-        value = _mean(steps, change.times)
-        yield Help(change.name, f"recorded order; {change.assumes}", value, None, replay, numbers)
+    if change.is_searched:
+        return None
+    about = _means(verdicts, "replay"), tuple(one.step for one in verdicts)
+    if change.name in FOUND:
+        figure = FOUND[change.name]
+        value, bound = _means(verdicts, figure), _means(verdicts, f"{figure}_bound")
+        return Help(change.name, change.assumes, value, bound, *about)
+    value = mean_of(max(_replayed(one, change.times) for one in step.parts) for step in steps)
+    return Help(change.name, f"recorded order; {change.assumes}", value, None, *about)
 
 
-def resplits(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Variant]:
-    """Yield the other splits of the layers: even, and with less work for the slowest device.
+def changes_of(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Variant | Help]:
+    """Yield all changes of a run, or why one means nothing here.
 
     Parameters
     ----------
@@ -75,26 +69,60 @@ def resplits(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Vari
 
     Yields
     ------
-    Variant
-        The run with another split.
+    Variant or Help
+        Another order, exchange, an even split, less work for the slow device, a split backward,
+        more memory, more chunks.
     """
+    known = replace(recorded, is_searched=False)
+    text = "the best order of the micro-batches of each replica, in the memory that devices have"
+    yield replace(known, name="reorder", assumes=text)
+    if max(len(step.parts) for step in steps) == 1:
+        yield Help("exchange", "there is one replica")
+    else:
+        text = "a micro-batch takes as long on any replica, and may be moved"
+        yield replace(known, name="exchange", assumes=text)
+    if len(recorded.capacity) == 1:
+        yield Help("even split", "there is one device")
+        yield Help("relieve slow device", "there is one device")
+    else:
+        yield from _resplits(steps, known)
+    if steps[0].parts[0].instance.times.is_split:
+        yield Help("split backward", "it is split already")
+    else:
+        text = "half of a backward is the input gradient, half the weight gradient; memory as it is"
+        yield replace(recorded, name="split backward", assumes=text, times=_split)
+    more = tuple(count + 1 for count in recorded.capacity)
+    text = "room for one more activation on every device"
+    yield replace(recorded, name="more memory", assumes=text, capacity=more)
+    yield _more_chunks(steps[0].parts[0].instance.num_stages, recorded)
+
+
+def _resplits(steps: Sequence[DiagnosedStep], known: Variant) -> Iterator[Variant]:
     parts = [one.part for step in steps for one in step.parts]
     devices, durations = ([getattr(one, name) for one in parts] for name in ("device", "duration"))
     slow = int(np.argmax(np.bincount(np.concatenate(devices), np.concatenate(durations))))
-    places = recorded.devices(int(parts[0].stage.max()) + 1)
+    places = known.devices(int(parts[0].stage.max()) + 1)
     text = "each micro-batch takes as long on every stage, the same in total"
-    yield replace(recorded, name="even split", assumes=text, times=_even)
+    yield replace(known, name="even split", assumes=text, times=_even)
     text = f"device {slow} works as long as the mean, the others take over the rest"
     relief = partial(_relieved, places=places, slow=slow)
-    yield replace(recorded, name="relieve slow device", assumes=text, times=relief)
+    yield replace(known, name="relieve slow device", assumes=text, times=relief)
+
+
+def _more_chunks(stages: int, recorded: Variant) -> Variant | Help:
+    devices = len(recorded.capacity)
+    if stages > devices or devices == 1:
+        return Help("more chunks", "it is for several devices with one stage each")
+    text = (
+        "two stages of half the time on each device, interleaved; each has the most memory of any"
+    )
+    double = (2 * max(recorded.capacity),) * devices
+    places = {"placement": "interleaved", "stages_per_device": 2}
+    return Variant("more chunks", text, _halved, double, places, has_recorded=False)
 
 
 def _means(verdicts: Sequence[StepVerdict], figure: str) -> float:
     return mean_of(getattr(one, figure) for one in verdicts)
-
-
-def _mean(steps: Sequence[DiagnosedStep], change: Callable[[Times], Times]) -> float:
-    return mean_of(max(_replayed(one, change) for one in step.parts) for step in steps)
 
 
 def _replayed(one: Recorded, change: Callable[[Times], Times]) -> int:
@@ -122,38 +150,6 @@ def _relieved(times: Times, places: IntArray, slow: int) -> Times:
     factor[slow] = load.mean() / load[slow]
     by_stage = factor[places][:, None]
     return {name: np.rint(table * by_stage).astype(np.int64) for name, table in times.items()}
-
-
-def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
-    """Yield the changes that are searched, or why one means nothing here.
-
-    Parameters
-    ----------
-    recorded : Variant
-        The run as it is.
-    chunks : int
-        Stages of each device.
-
-    Yields
-    ------
-    Variant or Help
-        A split backward, more memory, more chunks.
-    """
-    capacity, placement = recorded.capacity, recorded.placement
-    text = "half of a backward is the input gradient, half the weight gradient; memory as it is"
-    yield Variant("split backward", text, _split, capacity, placement)
-    more = tuple(count + 1 for count in capacity)
-    text = "room for one more activation on every device"
-    yield Variant("more memory", text, recorded.times, more, placement)
-    if chunks > 1 or len(capacity) == 1:
-        yield Help("more chunks", "it is for several devices with one stage each")
-        return
-    text = (
-        "two stages of half the time on each device, interleaved; each has the most memory of any"
-    )
-    double = (2 * max(capacity),) * len(capacity)
-    places = {"placement": "interleaved", "stages_per_device": 2}
-    yield Variant("more chunks", text, _halved, double, places, has_recorded=False)
 
 
 def _split(times: Times) -> Times:

@@ -24,9 +24,9 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.studies.traces.clocks import op_table
 from ppsolve.solver.studies.traces.diagnosis.changes import (
-    recorded_helps,
+    changes_of,
+    known_help,
     searched_help,
-    variants,
 )
 from ppsolve.solver.studies.traces.diagnosis.steps import (
     DIAGNOSIS,
@@ -240,22 +240,21 @@ def _helps(
     searches: Searches,
     clock: Clock,
 ) -> list[Help]:
-    found = list(recorded_helps(steps, verdicts, recorded))
-    instance = steps[0].parts[0].instance
-    changes = list(variants(recorded, chunks=instance.num_stages // instance.num_devices))
-    if instance.times.is_split:
-        changes[0] = Help("split backward", "it is split already")
-    searched = [one for one in changes if isinstance(one, Variant)]
+    changes = list(changes_of(steps, recorded))
+    searched = [one for one in changes if isinstance(one, Variant) and one.is_searched]
     gain = {one.name: _potential(one, steps, verdicts) for one in searched}
     # The most promising change comes first, and one that promises nothing has some time too.
     searched.sort(key=lambda one: -gain[one.name])
     least = DIAGNOSIS.least_share * max(gain.values(), default=0.0) or 1.0
     weights = [gain[one.name] + least for one in searched]
-    answers = {}
+    answers: dict[str, Help] = {}
     for number, one in enumerate(searched):
         share = clock.share(weights[number] / sum(weights[number:]))
         answers[one.name] = searched_help(one, steps, verdicts, searches, share)
-    return found + [one if isinstance(one, Help) else answers[one.name] for one in changes]
+    return [
+        one if isinstance(one, Help) else known_help(one, steps, verdicts) or answers[one.name]
+        for one in changes
+    ]
 
 
 def _potential(
@@ -366,6 +365,7 @@ class StepInProgress:
                 ReplicaVerdict(replica, one.span, one.replayed, value, least)
                 for replica, one, value, least in rows
             ),
+            self.step.counts,
             bound,
             longest if has_one else min(self._exchanged, longest),
             bound if has_one else self._least,

@@ -134,6 +134,7 @@ class Variant:
     capacity: tuple[int, ...]  # activations that each device has room for
     placement: dict[str, Any]  # fields of the instance that say which device runs which stage
     has_recorded: bool = True  # any schedule of the run as it is serves with the change too
+    is_searched: bool = True  # what it takes is not known from the recorded order and its verdict
 
     def devices(self, stages: int) -> IntArray:
         """Return the device of each stage, int64[stages]."""

@@ -43,6 +43,7 @@ class StepVerdict:
 
     step: int
     replicas: tuple[ReplicaVerdict, ...]  # by number
+    microbatches: tuple[int, ...]  # of each replica
     # the least that the slowest replica can take with the micro-batches that it has
     ordered_bound: int
     # the best found, and the least, where micro-batches are exchanged between replicas too
@@ -111,6 +112,18 @@ class Diagnosis:
     def mean(self, figure: str) -> float:
         """Return the mean of one of the `FIGURES` over all steps, nanoseconds."""
         return float(np.mean([getattr(step, figure) for step in self.steps]))
+
+    @property
+    def best(self) -> Help | None:
+        """The change that saves most; None where none saves anything."""
+        found = max(self.helps, key=lambda one: one.saved or 0.0)
+        return found if (found.saved or 0.0) > 0 else None
+
+    @property
+    def typical(self) -> tuple[int, int]:
+        """Step of the median replay, and its slowest replica."""
+        step = sorted(self.steps, key=lambda one: one.replay)[(len(self.steps) - 1) // 2]
+        return step.step, max(step.replicas, key=lambda one: one.recorded).replica
 
     @property
     def is_order_optimal(self) -> bool:
