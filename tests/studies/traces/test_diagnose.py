@@ -17,6 +17,7 @@ from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.studies.traces.diagnosis import diagnose as diagnose_module
 from ppsolve.solver.studies.traces.diagnosis.changes import changes_of, searched_help
 from ppsolve.solver.studies.traces.diagnosis.diagnose import (
+    TIME_LIMIT,
     StepInProgress,
     Transfers,
     bubble_of,
@@ -202,16 +203,25 @@ def test_the_most_promising_change_has_its_time_first(monkeypatch):
         "searched_help",
         lambda change, *_: given.append(change.name) or Help(change.name, ""),
     )
-    shares = Mock()
+    shares = Mock(left=100.0)
     shares.share.return_value = shares
     steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
     given.clear()
     found = diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
     assert given == ["split backward", "more chunks", "more memory"]
     assert [one.change for one in found][-3:] == ["split backward", "more memory", "more chunks"]
-    # Each of what is left, by 20, 15 and 0 of 90 and a fifth of the largest.
+    # Each has 2 s; of what is left more they have shares by what they may gain: 20, 15 and 0.
     parts = [call.args[0] for call in shares.share.call_args_list]
-    assert parts == pytest.approx([24 / 47, 19 / 23, 1])
+    assert parts == pytest.approx([0.02 + 0.94 * 20 / 35, 0.02 + 0.96, 1])
+
+
+def test_a_short_time_goes_to_the_most_promising_change(monkeypatch):
+    monkeypatch.setattr(diagnose_module, "searched_help", lambda change, *_: Help(change.name, ""))
+    shares = Mock(left=2.5)
+    shares.share.return_value = shares
+    steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
+    diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
+    assert [call.args[0] for call in shares.share.call_args_list] == pytest.approx([0.8, 0.8, 1])
 
 
 def test_waiting_for_room_is_memory():
@@ -356,6 +366,19 @@ def test_published_uneven_stages():
     expected = sum(one.recorded for one in slowest) / len(slowest)
     work = expected - sum(found.bubble.values())
     assert 0 < work < expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["primus_pp8", "ST.parquet", "SE.parquet"])
+def test_every_change_of_published_runs_has_a_value(name):
+    found = diagnose(read_trace([DATA / "traces" / name]), TIME_LIMIT)
+    without = [one.change for one in found.helps if one.value is None]
+    assert without == (["exchange"] if name == "primus_pp8" else [])
+    for one in found.helps:
+        assert one.value is None or (one.bound or 0.0) <= one.value
+        assert one.value is None or one.steps
+    assert min(found.bubble.values()) >= 0
+    assert found.best is not None
 
 
 def test_document_is_in_seconds_and_has_the_names_that_readers_use():

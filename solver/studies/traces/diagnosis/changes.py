@@ -200,11 +200,9 @@ def searched_help(
     known: dict[Hashable, StepAnswer | None] = {}
     for step, verdict in pairs:
         if step.key not in known:
-            # On a busy machine preparing takes longer.
-            first = max(DIAGNOSIS.preparing, 2 * searches.preparing_seconds)
-            if clock.left < (DIAGNOSIS.per_step if values else first):
-                break
             seconds = DIAGNOSIS.per_step
+            if clock.left < (seconds if values else searches.seconds_of_change - seconds):
+                break
             known[step.key] = searches.answer(variant, step, is_free=False, seconds=seconds)
         answer = known[step.key]
         if answer is None:

@@ -243,13 +243,15 @@ def _helps(
     changes = list(changes_of(steps, recorded))
     searched = [one for one in changes if isinstance(one, Variant) and one.is_searched]
     gain = {one.name: _potential(one, steps, verdicts) for one in searched}
-    # The most promising change comes first, and one that promises nothing has some time too.
+    # The most promising change comes first; what is more than each needs is shared by promise.
     searched.sort(key=lambda one: -gain[one.name])
-    least = DIAGNOSIS.least_share * max(gain.values(), default=0.0) or 1.0
-    weights = [gain[one.name] + least for one in searched]
     answers: dict[str, Help] = {}
     for number, one in enumerate(searched):
-        share = clock.share(weights[number] / sum(weights[number:]))
+        rest, left, each = searched[number:], clock.left, searches.seconds_of_change
+        promised = sum(gain[other.name] for other in rest)
+        weight = gain[one.name] / promised if promised else 1 / len(rest)
+        seconds = each + max(0.0, left - len(rest) * each) * weight
+        share = clock.share(min(1.0, seconds / left) if left else 0.0)
         answers[one.name] = searched_help(one, steps, verdicts, searches, share)
     return [
         one if isinstance(one, Help) else known_help(one, steps, verdicts) or answers[one.name]
@@ -384,7 +386,9 @@ def _verdicts_of(
     for is_free in (False, True):
         if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
             searches.prepare(variant, steps[0], is_free=is_free)
-    clock = clock.share(DIAGNOSIS.steps_share)
+    changes = DIAGNOSIS.changes * searches.seconds_of_change
+    rest = max(DIAGNOSIS.least_steps_share, 1 - changes / max(changes, clock.left))
+    clock = clock.share(min(DIAGNOSIS.steps_share, rest))
     alike: dict[Hashable, DiagnosedStep] = {}
     for step in steps:
         alike.setdefault(step.key, step)

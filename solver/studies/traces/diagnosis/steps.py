@@ -31,10 +31,11 @@ class DiagnosisParams:
 
     work_share: float = 0.95  # of the time limit, for computing; the rest is for printing
     steps_share: float = 0.75  # of what is left after preparing; the rest is for changes
+    least_steps_share: float = 0.5  # where changes need more than the rest
+    changes: int = 3  # that are searched
     patience: float = 0.2  # seconds without an answer better by 0.1 % that end a search
     preparing: float = 1.5  # seconds that must be left for a change, else it is not computed
     per_step: float = 0.5  # most seconds for the search of one step of a change
-    least_share: float = 0.2  # weight of a change, beside the largest gain that any one may have
 
 
 DIAGNOSIS = DiagnosisParams()
@@ -226,6 +227,12 @@ class Searches:
     def preparing_seconds(self) -> float:
         """Wall seconds of the quickest preparation so far: the first ones may compile."""
         return min(self._preparing, default=0.0)
+
+    @property
+    def seconds_of_change(self) -> float:
+        """Wall seconds without which a change is not begun, and those of its first step."""
+        # On a busy machine preparing takes longer.
+        return max(DIAGNOSIS.preparing, 2 * self.preparing_seconds) + DIAGNOSIS.per_step
 
     def answer(
         self, variant: Variant, step: DiagnosedStep, *, is_free: bool, seconds: float, seed: int = 1
