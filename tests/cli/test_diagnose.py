@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -13,8 +14,13 @@ from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.cli.traces import _commands
-from ppsolve.solver.studies.traces.diagnosis.verdict import Diagnosis, ReplicaVerdict, StepVerdict
-from ppsolve.solver.views.diagnosis import _slowness, _steps
+from ppsolve.solver.studies.traces.diagnosis.verdict import (
+    Diagnosis,
+    Help,
+    ReplicaVerdict,
+    StepVerdict,
+)
+from ppsolve.solver.views.diagnosis import _slowness, _steps, diagnosis_report
 from tests.paths import DATA
 from tests.studies.traces import cases
 
@@ -151,6 +157,31 @@ def test_steps_that_are_alike_are_one_line_with_their_count():
 def test_steps_that_differ_have_no_count():
     assert [line[0] for line in lines_of(steps_of(1, 2))] == ["0", "1", "mean"]
     assert len(lines_of(steps_of(1, 2))[0]) == 7
+
+
+def test_steps_of_other_shapes_are_not_alike():
+    found = steps_of(1, 1)
+    first, second = found.steps
+    other = replace(second, microbatches=(5,))
+    assert len(lines_of(replace(found, steps=(first, other)))) == 3
+
+
+def test_what_saves_most_comes_first_and_what_costs_is_not_recommended():
+    helps = [
+        Help("a", "", 12.0, None, 10.0, (0,)),
+        Help("b", "nothing"),
+        Help("c", "", 9.0, None, 10.0, (0,)),
+    ]
+    found = replace(
+        steps_of(1), helps=tuple(helps), bubble={"order": 1.0}, slowness=((1.0,),), replicas=(0,)
+    )
+    console = Console(width=100, color_system=None)
+    with console.capture() as captured:
+        console.print(diagnosis_report(found))
+    rows = [line.split() for line in captured.get().splitlines()]
+    assert [row[0] for row in rows if row and row[0] in {"a", "b", "c"}] == ["c", "a", "b"]
+    assert found.best is helps[2]
+    assert replace(found, helps=tuple(helps[:2])).best is None
 
 
 def test_of_many_steps_that_differ_only_the_mean_is_shown():

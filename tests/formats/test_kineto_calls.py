@@ -12,6 +12,7 @@ import pytest
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.formats.detect import read_trace
+from ppsolve.solver.formats.kineto.calls import schedule_of
 from ppsolve.solver.studies.traces.replay import Recorded
 from tests.studies.traces.cases import annotation, profile
 
@@ -81,9 +82,11 @@ def events(ops: list[Op], begun: dict[Op, int], form: str, first: int = 0) -> li
             found.append(annotation(FRAMES[way], at - 5, 8, cat="python_function"))
             if way == "F":
                 inner = "pretrain_gpt.py(120): forward_step"
-                found.append(annotation(inner, at - 4, 3, cat="python_function"))
+                found.append(annotation(inner, at - 4, 1, cat="python_function"))
         elif form == "gpu":
-            found.append(annotation(name, at, length, cat="gpu_user_annotation", pid=0, tid=7))
+            on = {"cat": "gpu_user_annotation", "pid": 0}
+            found.append(annotation(name, at, length, **on, tid=7))
+            found.append(annotation(name, at + length, 40, **on, tid=9))
         else:
             found.append(annotation(name, at - 5, 8, cat=form))
         if form != "gpu":
@@ -200,6 +203,28 @@ def without(name: str, count: int) -> Any:
         return [one for at, one in enumerate(seen) if at not in mine]
 
     return change
+
+
+def test_ranges_on_the_gpu_count_where_no_kernel_tells_its_launch(tmp_path):
+    begun = starts([order(0, 1, 1, 3, 1)], 1)
+    on_cpu = events(order(0, 1, 1, 3, 1), begun, "user_annotation")
+    on_gpu = [one for one in events(order(0, 1, 1, 3, 1), begun, "gpu") if one["tid"] == 7]
+    calls = [one for one in on_cpu if one["cat"] == "user_annotation"]
+    trace = read_trace([profile(tmp_path / "a.json", 0, [*calls, *on_gpu])])
+    expected = moments(read_trace([profile(tmp_path / "b.json", 0, on_gpu)]))
+    assert moments(trace) == expected
+    # One is missing, so that the others are of no known call; kernels say it all.
+    late = [one for one in on_gpu if one["cat"] != "kernel"][1:]
+    trace = read_trace([profile(tmp_path / "c.json", 0, [*on_cpu, *late])])
+    assert moments(trace) == expected
+
+
+@pytest.mark.parametrize("group", [2, 10])
+def test_groups_that_megatron_refuses_are_refused(group):
+    """Groups smaller than the pipeline of four, and larger than the eight micro-batches."""
+    rows = {f"r{r}": "".join(op[0] for op in order(r, 4, 2, 8, group)) for r in range(4)}
+    with pytest.raises(InputError, match="neither 1F1B nor interleaved"):
+        schedule_of(rows)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ more forwards. Read in Megatron-LM main (2026-08-22), ``core/pipeline_parallel/s
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.kineto.events import OpRange, RankEvents
@@ -22,7 +22,7 @@ HINT = "name each op, as the hook in docs/how-to/trace.md does"
 
 
 def number_calls(events: RankEvents) -> None:
-    """Make ranges of the calls of a rank: the k-th of a kind in a step is its micro-batch k.
+    """Make ranges of the calls of a rank, numbered by kind in the order in which they come.
 
     Calls within calls of the same kind, such as the model's own `forward_step`, are part of them.
     Ranges on the GPU count if there is one for each call. Raises `InputError` where calls of both
@@ -31,9 +31,9 @@ def number_calls(events: RankEvents) -> None:
     silent = events.waiting - events.busy
     on_gpu = _outermost(c for c in events.calls if c.is_gpu and c.thread not in silent)
     on_cpu = _outermost(c for c in events.calls if not c.is_gpu)
-    events.ranges = _numbered(on_cpu, events, is_gpu=False)
+    events.ranges = _numbered(on_cpu)
     if not on_cpu or len(on_cpu) == len(on_gpu):
-        events.ranges += _numbered(on_gpu, events, is_gpu=True)
+        events.ranges += _numbered(on_gpu)
 
 
 def _outermost(calls: Iterator[OpRange]) -> list[OpRange]:
@@ -49,15 +49,9 @@ def _outermost(calls: Iterator[OpRange]) -> list[OpRange]:
     return found
 
 
-def _numbered(calls: list[OpRange], events: RankEvents, *, is_gpu: bool) -> list[OpRange]:
-    begins = [step[0] for step in events.marks(is_gpu=is_gpu)]
-    seen: Counter[tuple[int, str]] = Counter()
-    found = []
-    for one in calls:
-        key = bisect_right(begins, one.start), one.kind
-        found.append(replace(one, name=f"PP:0{one.kind}{seen[key]}", microbatch=seen[key]))
-        seen[key] += 1
-    return found
+def _numbered(calls: list[OpRange]) -> list[OpRange]:
+    numbers = {"F": count(), "B": count()}
+    return [replace(one, name=f"PP:0{one.kind}{next(numbers[one.kind])}") for one in calls]
 
 
 @dataclass(frozen=True)
@@ -87,12 +81,12 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
         Its orders are those of the files.
     """
     rows = list(calls.values())
-    count = rows[0].count("F")
+    each = rows[0].count("F")
     for source, row in calls.items():
-        if row.count("F") != count or row.count("B") != count:
+        if row.count("F") != each or row.count("B") != each:
             raise InputError(
                 f"{row.count('F')} calls of forward_step and {row.count('B')} of backward_step in "
-                f"a step, expected {count} of each; is the recording cut off, or of another run?",
+                f"a step, expected {each} of each; is the recording cut off, or of another run?",
                 source=source,
             )
     alike = sorted(dict.fromkeys(rows), key=_lead, reverse=True)
@@ -119,9 +113,9 @@ def _lead(row: str) -> int:
 
 def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
     """Return the schedules that fit: with groups as large as the pipeline, else with any."""
-    ranks, count = max(places) + 1, rows[0].count("F")
+    ranks, forwards = max(places) + 1, rows[0].count("F")
     found: list[CalledSchedule] = []
-    for is_default, name, orders in _schedules(ranks, count, min(map(_lead, rows))):
+    for is_default, name, orders in _schedules(ranks, forwards, min(map(_lead, rows))):
         letters = ["".join(COMPUTE_KINDS[kind] for kind in order.kind) for order in orders]
         if [letters[place] for place in places] == list(rows):
             found.append(CalledSchedule([orders[place] for place in places], name))
@@ -130,12 +124,12 @@ def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
     return found
 
 
-def _schedules(ranks: int, count: int, least: int) -> Iterator[tuple[bool, str, list[Order]]]:
+def _schedules(ranks: int, forwards: int, least: int) -> Iterator[tuple[bool, str, list[Order]]]:
     """Yield what may be: whether it is Megatron's default, its name, its orders.
 
     Parameters
     ----------
-    ranks, count : int
+    ranks, forwards : int
         Pipeline ranks, forwards of each.
     least : int
         Forwards before the first backward, of the rank with the fewest.
@@ -144,10 +138,10 @@ def _schedules(ranks: int, count: int, least: int) -> Iterator[tuple[bool, str, 
     ------
     (bool, str, list of Order)
     """
-    text = f"1F1B of {ranks} ranks, {count} micro-batches"
-    yield True, text, one_forward_one_backward(ranks, count)
-    for chunks in range(2, count + 1 if ranks > 1 else 2):
-        microbatches, rest = divmod(count, chunks)
+    text = f"1F1B of {ranks} ranks, {forwards} micro-batches"
+    yield True, text, one_forward_one_backward(ranks, forwards)
+    for chunks in range(2, forwards + 1 if ranks > 1 else 2):
+        microbatches, rest = divmod(forwards, chunks)
         group, odd = divmod(least - 1, chunks - 1)
         if not rest and not odd and ranks <= group <= microbatches:
             text = f"interleaved 1F1B of {ranks} ranks with {chunks} chunks each, {microbatches} "

@@ -250,10 +250,6 @@ class RankEvents:
     pipeline: int | None = None  # ranks of its pipeline, as Megatron-LM names that group
     base: int | None = None  # nanoseconds to add to all moments, ``baseTimeNanoseconds``
 
-    def marks(self, *, is_gpu: bool) -> list[tuple[int, int, int, bool]]:
-        """Return the profiled steps as the CPU or the GPU saw them, by their beginnings."""
-        return sorted(step for step in self.steps if step[3] == is_gpu) or sorted(self.steps)
-
 
 def read_rank(path: str | Path) -> RankEvents:
     """Read the events of one rank, streaming.

@@ -91,7 +91,7 @@ class _Rank:
     ops: list[_Op]
     share: float | None
     warnings: list[str]
-    is_called: bool  # its ops are calls, numbered by kind: stages and micro-batches are not known
+    is_called: bool  # its ops are calls: stages and micro-batches are not known yet
     pipeline: int | None  # ranks of its pipeline, if the file says so
 
     @cached_property
@@ -315,7 +315,7 @@ def _numbered(
     ranges: Sequence[OpRange], events: RankEvents, *, is_gpu: bool
 ) -> tuple[list[int | None], list[str]]:
     """Return the step of each range: the profiled step around it, or its count of occurrences."""
-    steps = events.marks(is_gpu=is_gpu)
+    steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(events.steps)
     if not steps:
         return [*_counted(ranges)], []
     begins = np.array([step[0] for step in steps])

@@ -215,6 +215,11 @@ def test_the_most_promising_change_has_its_time_first(monkeypatch):
     assert parts == pytest.approx([0.02 + 0.94 * 20 / 35, 0.02 + 0.96, 1])
 
 
+def test_a_step_takes_what_its_longest_replica_takes():
+    (step,) = steps_of(run_of([one_stage([10, 10]), one_stage([1, 1])]))
+    assert recorded_variant([step]).least(step) == 40 * US
+
+
 def test_a_short_time_goes_to_the_most_promising_change(monkeypatch):
     monkeypatch.setattr(diagnose_module, "searched_help", lambda change, *_: Help(change.name, ""))
     shares = Mock(left=2.5)

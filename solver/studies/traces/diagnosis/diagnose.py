@@ -112,10 +112,8 @@ def bubble_of(
     """
     slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
     runs = [_runs(one, variant, transfers.lags(one)) for one in slowest]
-    # Ops that overlap within the error of clocks may take longer than the span.
-    least = np.maximum(np.minimum.accumulate(runs, axis=1), np.array(runs)[:, -1:])
-    parts = (least[:, :-1] - least[:, 1:]).mean(axis=0).tolist()
-    return dict(reversed(list(zip(PARTS, parts, strict=True))))
+    parts = -np.diff(np.minimum.accumulate(runs, axis=1), axis=1).mean(axis=0)
+    return dict(reversed(list(zip(PARTS, parts.tolist(), strict=True))))
 
 
 PARTS = ("unexplained", "transfers", "unequal", "imbalance", "order", "memory", "fill and drain")
