@@ -91,7 +91,7 @@ def events(ops: list[Op], begun: dict[Op, int], form: str, first: int = 0) -> li
             found.append(annotation(name, at - 5, 8, cat=form))
         if form != "gpu":
             launched = {"cat": "cuda_runtime", "tid": 2, "args": kernel["args"]}
-            found.append(annotation("cudaLaunchKernel", at - 3, 1, **launched))
+            found.append(annotation("cudaLaunchKernel", at - 1, 1, **launched))
         found.append(annotation("gemm", at, length, **kernel))
         found.append(annotation("ncclDevKernel_SendRecv", at + length, 40, **sent))
     return found
