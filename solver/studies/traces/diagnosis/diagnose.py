@@ -112,7 +112,8 @@ def bubble_of(
     """
     slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
     runs = [_runs(one, variant, transfers.lags(one)) for one in slowest]
-    parts = -np.diff(np.minimum.accumulate(runs, axis=1), axis=1).mean(axis=0)
+    least = np.minimum.accumulate(runs, axis=1)
+    parts = (least[:, :-1] - least[:, 1:]).mean(axis=0)
     return dict(reversed(list(zip(PARTS, parts.tolist(), strict=True))))
 
 
