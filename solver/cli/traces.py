@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
@@ -37,8 +37,10 @@ from ppsolve.solver.studies.traces.diagnosis.instances import changed_instance
 from ppsolve.solver.studies.traces.diagnosis.verdict import Diagnosis
 from ppsolve.solver.studies.traces.fits import fit, unusual_steps
 from ppsolve.solver.studies.traces.replay import RecordedStep, median_instance, recorded_step
-from ppsolve.solver.views.diagnosis import diagnosis_page, diagnosis_report
-from ppsolve.solver.views.page.schedules import PageSchedule, read_shown
+from ppsolve.solver.views.diagnosis import diagnosis_report
+
+if TYPE_CHECKING:
+    from ppsolve.solver.views.page.schedules import PageSchedule
 
 Format = Annotated[str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")]
 Tolerance = Annotated[
@@ -63,7 +65,7 @@ Capacity = Annotated[
 def convert_trace_command(
     files: Annotated[list[str], argument("FILES", "Files of one run, or folders of them.")],
     output: Annotated[
-        str, value("PATH", "Folder; file with --median or --table.", "--output", "-o")
+        str, value("PATH", "Folder; file with --median, --table or --change.", "--output", "-o")
     ],
     format: Format = "auto",
     median: Annotated[
@@ -74,7 +76,11 @@ def convert_trace_command(
     ] = False,
     change: Annotated[
         str | None,
-        value("NAME", "Write one instance: the median step with a change of `diagnose`."),
+        value(
+            "NAME",
+            "Write one instance: the median step with a change that `diagnose` names, such as "
+            "more-chunks.",
+        ),
     ] = None,
     tolerance: Tolerance = None,
     capacity: Capacity = None,
@@ -194,6 +200,8 @@ def diagnose_command(
     commands = _commands(found, files, kept)
     warnings = [*trace.notes.warnings, *map(str, unusual_steps(trace))]
     if html is not None:
+        from ppsolve.solver.views.page.diagnosis import diagnosis_page
+
         recorded = _typical(trace, found, _nanoseconds(tolerance))
         save(html, diagnosis_page(found, recorded, warnings, commands))
     document = {**found.document(), "warnings": warnings, "next": commands}
@@ -223,6 +231,8 @@ def _commands(found: Diagnosis, files: list[str], options: Mapping[str, object])
 
 def _typical(trace: Trace, found: Diagnosis, tolerance: int | None) -> list[PageSchedule]:
     """Return the recorded schedule of a typical step and its slowest replica, to be drawn."""
+    from ppsolve.solver.views.page.schedules import read_shown
+
     step, replica = found.typical
     part = trace.where((trace.step == step) & (trace.replica == replica))
     try:

@@ -17,8 +17,6 @@ from ppsolve.solver.studies.traces.diagnosis.verdict import (
     mean_of,
 )
 from ppsolve.solver.views.figures import ABSENT, figure, percent
-from ppsolve.solver.views.page.document import page
-from ppsolve.solver.views.page.schedules import PageSchedule
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented, table_of
 
 MOST_STEPS = 20  # listed one by one; of more only the mean is shown, `--json` has all
@@ -154,38 +152,7 @@ def _bubble(found: Diagnosis) -> RenderableType:
     return Group(parts, indented(Text(BUBBLE_NOTE, "dim")))
 
 
-NOTHING = "Nothing."
-
 BUBBLE_NOTE = (
     "Causes are taken away one by one, from the unexplained up. One that saves nothing by itself "
     "is 0; the one above it then counts for both."
 )
-
-
-def diagnosis_page(
-    found: Diagnosis,
-    shown: Sequence[PageSchedule],
-    warnings: Sequence[str],
-    commands: Sequence[str],
-) -> str:
-    """Return the verdict as a page that loads nothing.
-
-    Parameters
-    ----------
-    found : Diagnosis
-    shown : sequence of PageSchedule
-        Recorded steps to draw below it.
-    warnings, commands : sequence of str
-        What was noticed on reading, and what to run next.
-
-    Returns
-    -------
-    str
-    """
-    head: list[tuple[str, RenderableType]] = [
-        ("Verdict", diagnosis_report(found)),
-        ("Next", Group(*(Text(line, "code") for line in commands or [NOTHING]))),
-        ("Noticed", Group(*map(Text, warnings or [NOTHING]))),
-        *((f"{one.instance.name}, as recorded", Group()) for one in shown),
-    ]
-    return page(shown, head=head, title="Diagnosis of a recorded run")
