@@ -230,7 +230,7 @@ def test_groups_that_megatron_refuses_are_refused(group):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (without("backward_step", 1), "rank-1.json: 4 calls of forward_step and 3 of backward"),
+        (without("backward_step", 1), "rank-1.json: step 0: 4 calls of forward_step and 3 of back"),
         (lambda seen: without("forward_step", 1)(without("backward_step", 1)(seen)), "expected 4"),
         (lambda seen: [{**one, "dur": 30} for one in seen], "expected one call at a time"),
         (lambda seen: [*seen, annotation("PP:1F0", 0, 5)], "expected named ranges as in"),

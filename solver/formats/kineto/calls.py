@@ -85,8 +85,8 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
     for source, row in calls.items():
         if row.count("F") != each or row.count("B") != each:
             raise InputError(
-                f"{row.count('F')} calls of forward_step and {row.count('B')} of backward_step in "
-                f"a step, expected {each} of each; is the recording cut off, or of another run?",
+                f"{row.count('F')} calls of forward_step and {row.count('B')} of backward_step, "
+                f"expected {each} of each; is the recording cut off, or of another run?",
                 source=source,
             )
     alike = sorted(dict.fromkeys(rows), key=_lead, reverse=True)
@@ -99,7 +99,7 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
         leads = ", ".join(str(_lead(row)) for row in rows)
         several = "; ".join(one.name for one in found) or "neither 1F1B nor interleaved 1F1B"
         raise InputError(
-            f"the calls of its step fit {several} ({leads} forwards before the first backward, by "
+            f"its calls fit {several} ({leads} forwards before the first backward, by "
             f"rank): give the files of all {'' if size is None else f'{size} '}pipeline ranks and "
             f"ProfilerStep# around steps, or {HINT}",
             source=next(iter(calls)),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import InputError, errors_about, errors_in
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, Notes, Trace
 from ppsolve.solver.formats.kineto.calls import number_calls, schedule_of
 from ppsolve.solver.formats.kineto.events import Intervals, OpRange, RankEvents, read_rank
@@ -135,7 +135,8 @@ def _with_places_of_calls(ranks: list[_Rank]) -> tuple[list[_Rank], list[str]]:
         calls = [[op for op in one.ops if op.step == step] for one in ranks]
         letters = ("".join(op.kind for op in row) for row in calls)
         by_file = dict(zip((one.source for one in ranks), letters, strict=True))
-        found = schedule_of(by_file, ranks[0].pipeline)
+        with errors_about(f"step {step}"):
+            found = schedule_of(by_file, ranks[0].pipeline)
         names[found.name] = None
         for row, order, ops in zip(calls, found.orders, placed, strict=True):
             ops += _at(order, row)
