@@ -410,6 +410,8 @@ def _amount(entry: Any, stages: int, memory: dict[str, Any]) -> Any:
         expected = 'expected an amount, or a multiple such as "1.25p"'
         raise InputError(f"{expected}, got {describe(entry)}", field=field)
     activation = memory.get("activation")
+    if isinstance(activation, list | tuple) and all(each == activation[0] for each in activation):
+        activation = next(iter(activation), None)
     if isinstance(activation, list | tuple | dict):
         raise InputError(
             f"expected an amount, not {entry.strip()}, where activations differ", field=field

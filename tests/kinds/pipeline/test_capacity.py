@@ -32,6 +32,7 @@ def pipeline(capacity: Any, activation: Any = 2, **fields: Any) -> PipelineInsta
         ("1p", {"placement": "interleaved", "stages_per_device": 3}, 24),
         ("1p", {"placement": {"stage_to_device": [0, 1, 2, 3, 0]}}, 10),
         (["1p", 3, "0.5p", 1], {}, (8, 3, 4, 1)),
+        ("1p", {"activation": [2] * 4}, 8),
     ],
 )
 def test_amounts(text: Any, fields: dict[str, Any], amount: Any) -> None:
@@ -62,7 +63,7 @@ def test_it_is_the_same_multiple_as_that_of_generate() -> None:
         ("xp", 2, 'memory.capacity: expected an amount, or a multiple such as "1.25p"'),
         ("5", 2, 'memory.capacity: expected an amount, or a multiple such as "1.25p"'),
         ("-1p", 2, 'memory.capacity: expected an amount, or a multiple such as "1.25p"'),
-        ("1p", [2] * 4, "memory.capacity: expected an amount, not 1p, where activations differ"),
+        ("1p", [2, 1] * 2, "memory.capacity: expected an amount, not 1p, where activations differ"),
         ("1p", "y", "memory.activation: expected a number"),
         ("1p", -1, "memory.activation: expected a number >= 0"),
     ],
