@@ -92,12 +92,22 @@ def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInsta
         shape["stages_per_device"] = stages_per_device(layout.chunks, layout.placement)
     for stale in ("stages_per_device", "plan"):
         data.pop(stale, None)
+    if instance.layers is not None:
+        return parsed_pipeline(_of_layers(data) | shape)
     devices = parsed_pipeline(shape | {"times": {"forward": 1, "backward": 1}}).stage_to_device
     if instance.num_stages == instance.num_devices:
         parts = _even_parts(instance, devices)
     else:
         parts = _grouped(instance, devices, data)
     return parsed_pipeline(_converted(data, parts) | shape)
+
+
+def _of_layers(data: dict[str, Any]) -> dict[str, Any]:
+    # Layers say what every stage takes and holds, however many there are.
+    if "memory" in data:
+        held = {"activation", "static"}
+        data["memory"] = {n: entry for n, entry in data["memory"].items() if n not in held}
+    return {name: entry for name, entry in data.items() if name != "times"}
 
 
 def _even_parts(instance: PipelineInstance, devices: Sequence[int]) -> Convert:
@@ -171,17 +181,24 @@ def _boundaries(work: Sequence[Decimal], devices: Sequence[int]) -> Sequence[int
 
 
 def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
-    memory = data.get("memory", {})
-    changed: dict[str, Any] = {
-        "times": {name: convert(f"times.{name}", entry) for name, entry in data["times"].items()}
-    }
-    if memory:
-        held = {name: memory[name] for name in ("activation", "static") if name in memory}
-        changed["memory"] = memory | {n: convert(f"memory.{n}", held[n]) for n in held}
-    for name in ("allreduce", "optimizer"):
-        if name in data:
-            changed[name] = convert(name, data[name])
-    return data | changed
+    def with_parts(path: str, fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        given = (name for name in names if fields.get(name) is not None)
+        return fields | {name: convert(f"{path}{name}", fields[name]) for name in given}
+
+    changed = with_parts("", data, ("allreduce", "optimizer"))
+    changed["times"] = with_parts("times.", data["times"], tuple(data["times"]))
+    if "memory" in data:
+        held = ("activation", "forward_peak", "static")
+        memory = with_parts("memory.", data["memory"], held)
+        if recompute := memory.get("recompute"):
+            path = "memory.recompute.modes."
+            modes = [with_parts(path, mode, ("time", "held")) for mode in recompute["modes"]]
+            memory["recompute"] = recompute | {"modes": modes}
+        if offload := memory.get("offload"):
+            copied = ("amount", "out", "back")
+            memory["offload"] = with_parts("memory.offload.", offload, copied)
+        changed["memory"] = memory
+    return changed
 
 
 def figure_of(value: Decimal | int) -> Figure:

@@ -45,6 +45,39 @@ def test_each_device_keeps_its_work_split_evenly_over_its_stages():
     assert four.times.forward == (1, 0.5) * 4
 
 
+def test_what_recomputing_and_copies_take_is_split_like_activations():
+    recompute = {"modes": [{"name": "full", "time": [4, 2], "held": 1}]}
+    offload = {"amount": 1, "out": 2, "back": [2, 4]}
+    memory = {"capacity": 4, "activation": [2, 1], "forward_peak": 3}
+    memory |= {"recompute": recompute, "offload": offload}
+    given = PipelineInstance(
+        num_devices=2, num_microbatches=2, times={"forward": 4, "backward": 8}, memory=memory
+    )
+    found = on_layout(given, NamedPlacement("vshape")).memory
+    mode, copies = found.recompute.modes[0], found.offload
+    assert (found.forward_peak, mode.time, mode.held) == (1.5, (2, 1, 1, 2), 0.5)
+    assert (copies.amount, copies.out, copies.back) == (0.5, 1, (1, 2, 2, 1))
+
+
+def test_layers_say_what_the_new_stages_take():
+    """Five layers and a head of 3: two stages have 3 and 2 + 3, four have 2, 1, 1 and 1 + 3."""
+    given = PipelineInstance.parse(
+        {
+            "kind": "pipeline",
+            "num_devices": 2,
+            "num_microbatches": 2,
+            "layers": {
+                "body": {"count": 5, "forward": 1, "backward": 2, "activation": 1},
+                "last": {"forward": 3, "backward": 6},
+            },
+            "memory": {"capacity": 9},
+        }
+    )
+    assert given.times.forward == (3, 5)
+    found = on_layout(given, NamedPlacement("vshape"))
+    assert (found.times.forward, found.memory.activation) == ((2, 1, 1, 4), (2, 1, 1, 1))
+
+
 @pytest.mark.parametrize("name", ["linear", "bidirectional"])
 def test_one_stage_per_device_stays_as_it_is(name):
     found = on_layout(TWO, NamedPlacement(name))
