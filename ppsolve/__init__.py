@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ppsolve.models.studies.goodput.params import GradParams, PerfParams
     from ppsolve.models.studies.plan.request import PlanRequest, load_request
     from ppsolve.models.studies.plan.result import Plan
+    from ppsolve.models.studies.what_if import WhatIf
     from ppsolve.solver.api.api import check, compare, optimize, simulate
     from ppsolve.solver.api.kinds import load_instance, parse_instance
     from ppsolve.solver.api.stress import stress
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
     from ppsolve.solver.studies.plan.api import plan
     from ppsolve.solver.studies.plan.curve import measure_curve
-    from ppsolve.solver.studies.plan.placements import optimize_placements
+    from ppsolve.solver.studies.what_if import optimize_placements, what_if
 
 register_display("html", "ppsolve.solver.views.notebook:html_of")
 register_display("gantt", "ppsolve.solver.views.plot.pictures:gantt")
@@ -88,6 +89,7 @@ _HOME = {
     "StepAnswer": "solver.kinds.pipeline.replicas.step",
     "StepScheduler": "solver.kinds.pipeline.replicas.step",
     "Violation": "models.core.violation",
+    "WhatIf": "models.studies.what_if",
     "check": "solver.api.api",
     "compare": "solver.api.api",
     "curve": "solver.studies.curve",
@@ -98,11 +100,12 @@ _HOME = {
     "measure_curve": "solver.studies.plan.curve",
     "optimize": "solver.api.api",
     "optimize_many": "solver.studies.bench.many",
-    "optimize_placements": "solver.studies.plan.placements",
+    "optimize_placements": "solver.studies.what_if",
     "parse_instance": "solver.api.kinds",
     "plan": "solver.studies.plan.api",
     "simulate": "solver.api.api",
     "stress": "solver.api.stress",
+    "what_if": "solver.studies.what_if",
 }
 
 __all__ = [
@@ -137,6 +140,7 @@ __all__ = [
     "StepAnswer",
     "StepScheduler",
     "Violation",
+    "WhatIf",
     "__version__",
     "check",
     "compare",
@@ -153,6 +157,7 @@ __all__ = [
     "plan",
     "simulate",
     "stress",
+    "what_if",
 ]
 
 

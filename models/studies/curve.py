@@ -18,23 +18,32 @@ class Over(StrEnum):
     MICROBATCHES = "microbatches"
 
 
-class CurvePoint(Reported):
-    """One point; figures are absent where there is no schedule.
+class SolvedPoint(Reported):
+    """What is known of one instance of a study; figures are absent where there is no schedule.
 
-    `at` is the capacity (an amount, or one per device) or the number of micro-batches.
-    `multiple` is a capacity as multiple of p, if it was given so. `microbatch_time` is the value
-    over the number of micro-batches. `best_by` names the source of the schedule.
+    `microbatch_time` is the value over the number of micro-batches. `best_by` names the source of
+    the schedule, `peak_memory` is the largest peak of a device.
     """
 
-    at: Figure | list[Figure]
-    multiple: Figure | None = None
     status: Status
     value: Figure | None = None
     bound: Figure | None = None
     gap: float | None = None
     microbatch_time: float | None = None
+    peak_memory: float | None = None
     best_by: str | None = None
     reason: str | None = None
+
+
+class CurvePoint(SolvedPoint):
+    """One point.
+
+    `at` is the capacity (an amount, or one per device) or the number of micro-batches.
+    `multiple` is a capacity as multiple of p, if it was given so.
+    """
+
+    at: Figure | list[Figure]
+    multiple: Figure | None = None
 
 
 class Curve(ShownInNotebooks, Reported):

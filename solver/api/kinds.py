@@ -45,6 +45,7 @@ NO_INSTANCES = {
     "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
     "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
     "curve": "this is a curve; `ppsolve show` draws it",
+    "what-if": "this is a what-if; `ppsolve show` and `ppsolve report` show it",
 }
 """Refusals of other documents where an instance is expected."""
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_bytes
-from ppsolve.models.studies.curve import Curve, Over
+from ppsolve.models.studies.curve import Curve, Over, SolvedPoint
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
-from ppsolve.solver.studies.curve import TIME_LIMIT, curve
-from ppsolve.solver.studies.generate.flags import PerDevice, parse_number
+from ppsolve.solver.studies.cases import TIME_LIMIT
+from ppsolve.solver.studies.curve import curve
 from ppsolve.solver.views.curve import curve_figure, curve_report
 from ppsolve.solver.views.line_chart import chart_format, figure_bytes
 from ppsolve.solver.views.plot.sheet import PAPER
@@ -57,7 +57,7 @@ def curve_command(
         found = curve(
             instance,
             over,
-            values_of(text, f"--{over}"),
+            [text],
             time_limit=time_limit,
             on_point=lambda each: _note(each, output, quiet=quiet),
             workers=workers,
@@ -84,60 +84,27 @@ def _one_of(given: dict[Over, str | None]) -> tuple[Over, str]:
     return chosen[0]
 
 
-def values_of(text: str, field: str) -> list[Decimal | PerDevice]:
-    """Read ``FROM:TO:STEP``, ``FROM:TO`` or a list with commas; all may be multiples of p.
-
-    Parameters
-    ----------
-    text : str
-        Values as they are typed.
-    field : str
-        The option, for errors.
-
-    Returns
-    -------
-    list of Decimal or PerDevice
-        At most 1000, both ends included where the step meets them.
-
-    Raises
-    ------
-    InputError
-        Names the option and what would be right.
-    """
-    if ":" not in text:
-        return [_value(part, field) for part in text.split(",")]
-    parts = [_value(part, field) for part in text.split(":")]
-    if len(parts) not in {2, 3} or len({type(part) for part in parts}) > 1:
-        raise InputError(f"expected FROM:TO:STEP in one unit, got {text[:40]!r}", field=field)
-    is_multiple = isinstance(parts[0], PerDevice)
-    first, last, *rest = (p.factor if isinstance(p, PerDevice) else p for p in parts)
-    step = rest[0] if rest else Decimal(1)
-    if step <= 0 or last < first:
-        raise InputError(f"expected FROM <= TO and STEP > 0, got {text[:40]!r}", field=field)
-    count = int((last - first) / step) + 1
-    if count > 1000:
-        raise InputError(f"expected at most 1000 points, got {count}", field=field)
-    values = [first + place * step for place in range(count)]
-    return [PerDevice(value) if is_multiple else value for value in values]
-
-
-def _value(text: str, field: str) -> Decimal | PerDevice:
-    word = text.strip().lower()
-    with errors_about(field):
-        if word.endswith("p"):
-            return PerDevice(parse_number(word[:-1] or "1"))
-        return parse_number(word)
-
-
 def _note(found: Curve, output: Path | None, *, quiet: bool) -> None:
     _write(found, output)
     if not quiet:
-        closed = sum(point.gap == 0 for point in found.points)
-        seen = sum(point.value is not None for point in found.points)
-        count = len(found.points)
-        say(
-            f"{found.wall_seconds:.0f} s: {seen} of {count} points have a schedule, {closed} proved"
-        )
+        note_points(found.wall_seconds, found.points, "points")
+
+
+def note_points(seconds: float, points: Sequence[SolvedPoint], called: str) -> None:
+    """Say on stderr how far a study is.
+
+    Parameters
+    ----------
+    seconds : float
+        Time since it began.
+    points : sequence of SolvedPoint
+        All of them, solved or not.
+    called : str
+        What they are called.
+    """
+    closed = sum(point.gap == 0 for point in points)
+    seen = sum(point.value is not None for point in points)
+    say(f"{seconds:.0f} s: {seen} of {len(points)} {called} have a schedule, {closed} proved")
 
 
 def _write(found: Curve, output: Path | None) -> None:

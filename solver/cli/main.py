@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from functools import cache
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput", "Goodput of data-parallel jobs."),
+    "what-if": ("what_if", "What changes gain: micro-batches, memory, placement, recomputing."),
     "curve": ("curve", "Best makespan over memory or micro-batches."),
     "stress": ("stress", "Replay a schedule with random durations."),
     "diagnose": ("traces", "Say how far from optimal a recorded run was."),
@@ -48,7 +50,7 @@ def load(name: str) -> Any:
     module, summary = COMMANDS[name]
     commands = importlib.import_module(f"ppsolve.solver.cli.{module}")
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    function = getattr(commands, f"{name.replace(' ', '_')}_command", None)
+    function = getattr(commands, f"{re.sub('[ -]', '_', name)}_command", None)
     if function is None:
         app.add_typer(commands.group, name=name, short_help=summary)
     else:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.errors import InputError, PpsolveError, errors_about
+from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import load_instance
@@ -28,7 +28,7 @@ from ppsolve.solver.cli.solving import (
     solve,
 )
 from ppsolve.solver.studies.bench.suite import collect
-from ppsolve.solver.studies.plan.placements import NamedPlacement, placements_of, rank_of
+from ppsolve.solver.studies.what_if import placements_of, rank_of
 from ppsolve.solver.views.reports import comparison, report, summary_line
 
 SEVERITY = (
@@ -124,10 +124,8 @@ def _on_placements(
     file: Path, instance: Instance, placements: str, options: opt.SolveOptions
 ) -> tuple[list[NamedInstance], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
-    with errors_about("--placements"):
-        layouts = [NamedPlacement.read(text) for text in placements.split(",")]
     with about_file(instance, file):
-        made = placements_of(instance, layouts)
+        made = placements_of(instance, [placements])
     share = replace(options, time_limit=options.time_limit / len(made))
     return [NamedInstance(str(file), each, each.name) for each in made], share
 

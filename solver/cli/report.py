@@ -6,19 +6,24 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich.console import RenderableType
+
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.studies.plan.result import Plan
-from ppsolve.solver.api.kinds import CARRIED, NO_INSTANCES, is_result
+from ppsolve.models.studies.what_if import WhatIf
+from ppsolve.solver.api.kinds import CARRIED, NO_INSTANCES, is_result, refuse_huge_numbers
 from ppsolve.solver.cli.inputs import validated
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.views.page.document import page
 from ppsolve.solver.views.page.schedules import PageSchedule, read_shown
+from ppsolve.solver.views.plan import plan_report
+from ppsolve.solver.views.what_if import what_if_report
 
 
 def report_command(
-    files: Annotated[list[Path], argument("RESULT...", "Results or plans (JSON).")],
+    files: Annotated[list[Path], argument("RESULT...", "Results, plans or what-ifs (JSON).")],
     output: Annotated[Path, value("FILE", "Page to write; - is stdout.", "--output", "-o")],
     heuristic: Annotated[
         list[str] | None, value("NAME", "Also show this heuristic of each result; repeatable.")
@@ -32,16 +37,22 @@ def report_command(
     """
     check_writable(output, *files)
     shown: list[PageSchedule] = []
-    plans: list[Plan] = []
+    studies: list[tuple[str, RenderableType]] = []
     for file in files:
         data, source = _read(file), source_name(file)
-        if isinstance(data, dict) and data.get("kind") == "plan-result":
-            plans.append(validated(Plan, data, source))
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if kind == "plan-result":
+            plan = validated(Plan, data, source)
+            studies.append((plan.request, plan_report(plan, verbose=True)))
             shown += _winner(data, source, heuristic or [])
+        elif kind == "what-if":
+            refuse_huge_numbers(data, source)
+            found = validated(WhatIf, data, source)
+            studies.append((found.instance, what_if_report(found)))
         else:
             _expect_result(data, source)
             shown += read_shown(data, source, heuristic or [])
-    text = page(shown, plans)
+    text = page(shown, studies)
     if str(output) == "-":
         sys.stdout.write(text)
     else:
@@ -66,7 +77,7 @@ def _expect_result(data: Any, source: str) -> None:
             )
         return
     kind = data.get("kind") if isinstance(data, dict) else None
-    message = "expected a result or a plan"
+    message = "expected a result, a plan or a what-if"
     if isinstance(kind, str) and kind in NO_INSTANCES:
         message = f"expected a result, {NO_INSTANCES[kind]}"
     elif kind is not None:

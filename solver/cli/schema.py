@@ -13,9 +13,11 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
+from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.goodput.files import GoodputRows, ParamsDocument
 from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import Plan
+from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.api.kinds import KINDS
 from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import print_json
@@ -27,8 +29,8 @@ def schema_command(
         argument(
             "[KIND]",
             "pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
-            "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
-            "goodput-result; none: any instance.",
+            "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, curve, "
+            "what-if, goodput, goodput-result; none: any instance.",
             show_default=False,
         ),
     ] = None,
@@ -45,6 +47,8 @@ def schema_command(
         "overlap-heuristic": OverlapEntry,
         "plan": PlanRequest,
         "plan-result": Plan,
+        "curve": Curve,
+        "what-if": WhatIf,
         "goodput": ParamsDocument,
         "goodput-result": GoodputRows,
     }

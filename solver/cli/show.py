@@ -19,6 +19,7 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.curve import Curve
+from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.api.kinds import (
     CARRIED,
     instance_in,
@@ -47,6 +48,7 @@ from ppsolve.solver.views.plot import pictures as plot
 from ppsolve.solver.views.plot.schedule import schedule_figure
 from ppsolve.solver.views.plot.sheet import PAPER, SHEET
 from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions, Window
+from ppsolve.solver.views.what_if import what_if_report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,13 +56,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Given:
-    """What files hold: an instance, the data of a result, or both; or a curve alone."""
+    """What files hold: an instance, the data of a result, or both; or a study alone."""
 
     instance: Instance | None = None
     instance_source: str = ""  # name of its file in errors
     data: Any = None  # parsed JSON of a result, a heuristic's entry or a bare schedule
-    source: str = ""  # name of the file of `data` or `curve` in errors
+    source: str = ""  # name of the file of `data` or of a study in errors
     curve: Curve | None = None
+    what_if: WhatIf | None = None
     entry: HeuristicEntry | None = None  # what a heuristic has just made of the instance
 
     @cached_property
@@ -106,10 +109,12 @@ def read_given(files: list[Path]) -> Given:
 
 
 def _whole(data: Any, source: str) -> Given | None:
-    """Return a plan or a curve, which stand alone; None for other files."""
+    """Return a plan, a curve or a what-if, which stand alone; None for other files."""
     kind = data.get("kind") if isinstance(data, dict) else None
-    if kind == "curve":
+    if kind in {"curve", "what-if"}:
         refuse_huge_numbers(data, source)
+        if kind == "what-if":
+            return Given(what_if=validated(WhatIf, data, source), source=source)
         return Given(curve=validated(Curve, data, source), source=source)
     if kind == "plan-result":
         with errors_in(source):
@@ -182,7 +187,7 @@ class WantedPictures:
 def show_command(
     files: Annotated[
         list[Path],
-        argument("INSTANCE [RESULT]", "Instance and its result, one of them, a plan, or a curve."),
+        argument("INSTANCE [RESULT]", "Instance and its result, one of them, or a study."),
     ],
     heuristic: Annotated[str | None, value("NAME", "Draw what this heuristic does.")] = None,
     group_size: opt.GroupSize = None,
@@ -219,7 +224,8 @@ def show_command(
 
     `show RESULT` takes the instance that the result carries; `show INSTANCE RESULT` is for
     schedules without one; a broken rule is a warning. `show INSTANCE --heuristic NAME` draws a
-    heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve.
+    heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve,
+    `show WHAT-IF` the table.
     """
     wanted = WantedPictures({"png": png, "svg": svg, "pdf": pdf}, picture, title, inches)
     wanted.check(*files)
@@ -266,6 +272,8 @@ def _figure(
     wanted: WantedPictures, given: Given, frame: ViewOptions, *, exact: bool
 ) -> Callable[[], Figure]:
     """Return the function that draws the wanted picture."""
+    if given.what_if is not None:
+        raise InputError("expected a result or a curve, a what-if is a table; try ppsolve report")
     curve, result = given.curve, given.owner if isinstance(given.owner, Result) else None
     picture = wanted.picture or _usual(curve, result)
     if (picture is FigureKind.CURVE) is not (curve is not None):
@@ -296,6 +304,8 @@ def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
 def _view(given: Given, frame: ViewOptions, *, exact: bool) -> RenderableType:
     if given.curve is not None:
         return curve_report(given.curve)
+    if given.what_if is not None:
+        return what_if_report(given.what_if)
     drawn = _drawn(given, frame, exact=exact)
     if drawn is not None:
         return drawn.view

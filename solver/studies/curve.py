@@ -1,252 +1,47 @@
-"""Best makespans and bounds over capacities or numbers of micro-batches, in one time limit.
-
-Where only the capacity grows, a schedule for less memory holds for more, and a bound for more
-memory holds for less. So the ends come first, then middles; a point between two that have met is
-closed without a search.
-"""
+"""Best makespans and bounds over capacities or numbers of micro-batches, in one time limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
-from ppsolve.models.core.result import Figure, Result, Status, StopReason
+from ppsolve.models.core.result import Figure
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.curve import Curve, CurvePoint, Over
-from ppsolve.solver.api.api import optimize
-from ppsolve.solver.clock import Clock
+from ppsolve.solver.studies.cases import TIME_LIMIT, CaseSearch
+from ppsolve.solver.studies.changes import PipelineChange, changes_of, with_decision
 from ppsolve.solver.studies.generate.flags import PerDevice
-from ppsolve.solver.studies.plan.placements import figure_of, parsed_pipeline
+from ppsolve.solver.studies.plan.placements import figure_of, pipeline_of
 
 
 @dataclass(frozen=True)
 class Place:
     """A point before it is solved: the varied amount, a capacity's multiple of p, the instance."""
 
-    at: Figure | list[Figure]
+    at: Figure
     multiple: Figure | None
     instance: PipelineInstance
 
 
-def places_of(instance: Instance, over: Over, values: Sequence[Decimal | PerDevice]) -> list[Place]:
-    """Return the points of a curve, ascending, equal values once.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        Gives all but the varied amount.
-    over : Over
-        The varied amount.
-    values : sequence of Decimal or PerDevice
-        Capacities, or whole numbers of micro-batches.
-
-    Returns
-    -------
-    list of Place
-        Each with its own instance.
-
-    Raises
-    ------
-    InputError
-        The instance is no pipeline, it cannot take a value, or amounts are given per micro-batch,
-        so that another number has no meaning.
-    """
-    if instance.kind != "pipeline":
-        raise InputError(
-            f'expected a pipeline, this is of kind "{instance.kind}"', source=instance.name
-        )
-    pipeline, field = cast("PipelineInstance", instance), f"--{over}"
-    if not values:
-        raise InputError("expected at least one value", field=field)
-    make = _with_capacity if over is Over.CAPACITY else _with_microbatches
-    try:
-        places = [make(pipeline, value) for value in values]
-    except InputError as error:
-        raise InputError(
-            error.message, source=instance.name, field=" ".join(filter(None, (field, error.field)))
-        ) from None
-    kept = {str(place.at): place for place in sorted(places, key=lambda place: _order(place.at))}
-    return list(kept.values())
+def _place_of(change: PipelineChange, instance: PipelineInstance) -> Place:
+    made = change(instance)
+    if change.axis == Over.MICROBATCHES:
+        return Place(made.num_microbatches, None, made)
+    assert made.memory is not None
+    assert isinstance(made.memory.capacity, Decimal)
+    factor = change.value.removesuffix("p")
+    multiple = None if factor == change.value else figure_of(Decimal(factor))
+    return Place(figure_of(made.memory.capacity), multiple, made)
 
 
-def _order(at: Figure | list[Figure]) -> float:
-    return float(sum(at)) if isinstance(at, list) else float(at)
-
-
-def _with_capacity(instance: PipelineInstance, value: Decimal | PerDevice) -> Place:
-    data = instance_data(instance)
-    if instance.memory is None:
-        raise InputError("this pipeline has no memory; give memory.activation", field="memory")
-    capacity: Any = figure_of(value) if isinstance(value, Decimal) else f"{value.factor}p"
-    data["memory"] = {**data["memory"], "capacity": capacity}
-    made = parsed_pipeline(data)
-    multiple = figure_of(value.factor) if isinstance(value, PerDevice) else None
-    return Place(_resolved(made), multiple, made)
-
-
-def _resolved(instance: PipelineInstance) -> Figure | list[Figure]:
-    assert instance.memory is not None
-    amounts = instance.memory.capacity
-    if isinstance(amounts, Decimal):
-        return figure_of(amounts)
-    return [figure_of(Decimal(each)) for each in amounts]
-
-
-def _with_microbatches(instance: PipelineInstance, value: Decimal | PerDevice) -> Place:
-    count = _whole(value)
-    data = instance_data(instance) | {"num_microbatches": count}
-    return Place(count, None, parsed_pipeline(data))
-
-
-def _whole(value: Decimal | PerDevice) -> int:
-    if isinstance(value, PerDevice) or value != int(value) or value < 1:
-        shown = f"{value.factor}p" if isinstance(value, PerDevice) else str(value)
-        raise InputError(f"expected a whole number >= 1, got {shown}")
-    return int(value)
-
-
-LEAST_SECONDS = 0.2
-"""With less time left no search begins: reading and lowering alone take a tenth of it."""
-
-GROWTH = 1.5
-"""Multiple of its even share of the remaining time that a point may take when visited again."""
-
-
-@dataclass
-class _PointState:
-    place: Place
-    value: Figure | None = None
-    bound: Figure | None = None
-    best_by: str | None = None
-    result: Result | None = None
-    is_infeasible: bool = False
-    reason: str | None = None
-    visits: int = 0
-
-    @property
-    def is_closed(self) -> bool:
-        return self.is_infeasible or (self.value is not None and self.value == self.bound)
-
-    @property
-    def gap(self) -> float | None:
-        if self.value is None or self.bound is None:
-            return None
-        return float((self.value - self.bound) / self.value) if self.value else 0.0
-
-    def document(self) -> CurvePoint:
-        status = Status.FEASIBLE
-        if self.is_infeasible:
-            status = Status.INFEASIBLE
-        elif self.value is None:
-            status = Status.UNKNOWN
-        elif self.is_closed:
-            status = Status.OPTIMAL
-        count = self.place.instance.num_microbatches
-        return CurvePoint(
-            at=self.place.at,
-            multiple=self.place.multiple,
-            status=status,
-            value=self.value,
-            bound=None if self.is_infeasible else self.bound,
-            gap=self.gap,
-            microbatch_time=None if self.value is None else float(self.value) / count,
-            best_by=self.best_by,
-            reason=self.reason,
-        )
-
-
-@dataclass
-class _CurveSearch:
-    places: Sequence[Place]
-    over: Over
-    instance: Instance
-    time_limit: float
-    options: dict[str, Any] = field(default_factory=dict)
-    tell: Callable[[Curve], None] = lambda curve: None
-
-    def __post_init__(self) -> None:
-        self._clock = Clock(self.time_limit)
-        self._states = [_PointState(place) for place in self.places]
-        self._interrupted = False
-
-    def run(self) -> Curve:
-        """Search until all points are closed, time is over or Ctrl-C; return the curve."""
-        self._spread()
-        for place in ends_first(len(self._states)):
-            left = sum(not state.is_closed and not state.visits for state in self._states)
-            self._visit(place, self._clock.left / max(1, left))
-        while (widest := self._widest()) is not None and not self._is_over():
-            open_points = sum(not state.is_closed for state in self._states)
-            self._visit(widest, GROWTH * self._clock.left / open_points)
-        return self.curve()
-
-    def _is_over(self) -> bool:
-        return self._interrupted or self._clock.left <= LEAST_SECONDS
-
-    def curve(self) -> Curve:
-        return Curve(
-            instance=self.instance.name,
-            over=self.over,
-            objective=str(self.places[0].instance.objective),
-            time_unit=self.instance.time_unit,
-            wall_seconds=round(self._clock.elapsed, 3),
-            interrupted=self._interrupted,
-            points=tuple(state.document() for state in self._states),
-        )
-
-    def _widest(self) -> int | None:
-        # The open point with the widest gap, those with the fewest visits first.
-        open_points = [
-            (state.visits, -(state.gap if state.gap is not None else 1.0), index)
-            for index, state in enumerate(self._states)
-            if not state.is_closed
-        ]
-        return min(open_points)[2] if open_points else None
-
-    def _visit(self, index: int, seconds: float) -> None:
-        state = self._states[index]
-        is_over = state.visits and self._clock.left <= LEAST_SECONDS
-        if self._interrupted or state.is_closed or is_over:
-            return
-        seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
-        result = optimize(
-            state.place.instance, time_limit=seconds, start=state.result, **self.options
-        )
-        self._interrupted = result.stop_reason is StopReason.INTERRUPTED
-        state.visits += 1
-        self._take(state, result)
-        self._spread()
-        self.tell(self.curve())
-
-    def _take(self, state: _PointState, result: Result) -> None:
-        if result.status is Status.INFEASIBLE:
-            state.is_infeasible, state.reason = True, result.reason
-            return
-        if result.bound is not None and (state.bound is None or result.bound > state.bound):
-            state.bound = result.bound
-        if result.value is not None and (state.value is None or result.value < state.value):
-            state.value, state.result = result.value, result
-            if result.best_by != "start":
-                state.best_by = result.best_by
-
-    def _spread(self) -> None:
-        """Let values hold for more memory and bounds for less."""
-        if self.over is not Over.CAPACITY:
-            return
-        for less, more in zip(self._states, self._states[1:], strict=False):
-            if less.value is not None and (more.value is None or less.value < more.value):
-                more.value, more.best_by = less.value, less.best_by
-                more.result = less.result
-        for less, more in zip(self._states[-2::-1], self._states[:0:-1], strict=True):
-            if more.is_infeasible:
-                less.is_infeasible, less.reason = True, more.reason
-            elif more.bound is not None and (less.bound is None or more.bound > less.bound):
-                less.bound = more.bound
+def _places_of(instance: PipelineInstance, changes: Sequence[PipelineChange]) -> list[Place]:
+    """Return the points of a curve, ascending, equal values once."""
+    places = sorted((_place_of(change, instance) for change in changes), key=lambda each: each.at)
+    return list({place.at: place for place in places}.values())
 
 
 def ends_first(count: int) -> list[int]:
@@ -264,13 +59,10 @@ def ends_first(count: int) -> list[int]:
     return order
 
 
-TIME_LIMIT = 60.0
-
-
 def curve(
     instance: Instance,
     over: Over | str,
-    values: Sequence[Decimal | float | PerDevice],
+    values: Sequence[Decimal | float | str | PerDevice],
     *,
     time_limit: float = TIME_LIMIT,
     on_point: Callable[[Curve], None] = lambda curve: None,
@@ -284,8 +76,8 @@ def curve(
         Gives all but the varied amount.
     over : str
         ``capacity`` or ``microbatches``.
-    values : sequence of number or PerDevice
-        The points; a `PerDevice` is a capacity in units of p.
+    values : sequence of number, str or PerDevice
+        The points; ``1.5p`` is a capacity in units of p, ``1p:2p:0.5p`` are three.
     time_limit : float
         Wall seconds for all points.
     on_point : callable
@@ -303,31 +95,35 @@ def curve(
     InputError
         Not a pipeline, or a value that it cannot take.
     """
-    if not time_limit > 0:
-        raise InputError(f"expected seconds above 0, got {time_limit}", field="time_limit")
-    varied = _over(over)
-    numbers = [each if isinstance(each, PerDevice) else Decimal(str(each)) for each in values]
-    plain = _all_kept(instance) if varied is Over.CAPACITY else None
-    seconds = time_limit if plain is None else time_limit / 2
-    places = places_of(instance, varied, numbers)
-    found = _CurveSearch(places, varied, instance, seconds, options, on_point).run()
-    if plain is None or found.interrupted:
-        return found
-    others = places_of(plain, varied, numbers)
-    kept = _CurveSearch(others, varied, plain, seconds, options).run()
-    wall = found.wall_seconds + kept.wall_seconds
-    return found.model_copy(update={"kept": kept.points, "wall_seconds": wall})
+    varied, pipeline = _over(over), pipeline_of(instance)
+    changes = changes_of(varied, values)
+    places, count = _places_of(pipeline, changes), 0
+    order = ends_first(len(places))
+    if varied is Over.CAPACITY and pipeline.memory is not None and pipeline.memory.has_modes:
+        count = len(places)
+        places += _places_of(with_decision(pipeline, "none"), changes)
+        order += [count + index for index in order]
 
+    def told() -> Curve:
+        points = [
+            CurvePoint(at=place.at, multiple=place.multiple, **state.figures())
+            for place, state in zip(places, search.states, strict=True)
+        ]
+        return Curve(
+            instance=instance.name,
+            over=varied,
+            objective=str(pipeline.objective),
+            time_unit=instance.time_unit,
+            wall_seconds=search.wall_seconds,
+            interrupted=search.interrupted,
+            points=tuple(points[:count] if count else points),
+            kept=tuple(points[count:]) if count else None,
+        )
 
-def _all_kept(instance: Instance) -> PipelineInstance | None:
-    """Return the pipeline without memory modes, None where it has none."""
-    if instance.kind != "pipeline":
-        return None
-    pipeline = cast("PipelineInstance", instance)
-    if pipeline.memory is None or not pipeline.memory.has_modes:
-        return None
-    plain = pipeline.memory.model_copy(update={"recompute": None, "offload": None})
-    return pipeline.model_copy(update={"memory": plain})
+    instances = [place.instance for place in places]
+    search = CaseSearch(instances, time_limit, options, lambda: on_point(told()))
+    search.run(order)
+    return told()
 
 
 def _over(name: Over | str) -> Over:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.studies.curve import Curve, CurvePoint, Over
+from ppsolve.models.studies.curve import Curve, CurvePoint, Over, SolvedPoint
 from ppsolve.solver.views.colours import BLUE, GREY, VERMILION, lightened
 from ppsolve.solver.views.figures import ABSENT, figure, percent
 from ppsolve.solver.views.plot.sheet import SHEET, sheet_of, write_title
@@ -32,25 +32,30 @@ def curve_report(found: Curve) -> RenderableType:
     over = [percent(h / low - 1) if h is not None and low else ABSENT for h in shown]
     times = [figure(point.microbatch_time) for point in found.points]
     by = [point.best_by or ABSENT for point in found.points]
+    kept = [value_cell(point) for point in found.kept] if found.kept else None
     table = FittingTable(
         TableColumn(NAMES[found.over], [_place(point) for point in found.points]),
-        TableColumn(f"value ({found.time_unit})", [_value(point) for point in found.points]),
+        TableColumn(f"value ({found.time_unit})", [value_cell(point) for point in found.points]),
         TableColumn("bound", [figure(point.bound) for point in found.points], expendable=1),
-        TableColumn("gap", [percent(p.gap) if p.gap else _proof(p) for p in found.points]),
+        TableColumn("gap", [proof_cell(point) for point in found.points]),
         TableColumn("over least", over),
-        TableColumn("all kept", [_value(point) for point in found.kept] if found.kept else None),
+        TableColumn("all kept", kept),
         TableColumn("per micro-batch", times if per_microbatch else None),
         TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
     )
     return Group(Text(_sentence(found), "bold"), Text(), indented(table))
 
 
-def _value(point: CurvePoint) -> str:
+def value_cell(point: SolvedPoint) -> str:
+    """Return the value of a point, its status where it has none."""
     return str(point.status).lower() if point.value is None else figure(point.value)
 
 
-def _proof(point: CurvePoint) -> str:
-    return ABSENT if point.gap is None else "proved"
+def proof_cell(point: SolvedPoint) -> str:
+    """Return the gap of a point; ``proved`` where there is none."""
+    if point.gap is None:
+        return ABSENT
+    return percent(point.gap) if point.gap else "proved"
 
 
 def _height(point: CurvePoint, *, per_microbatch: bool) -> float | None:

@@ -15,6 +15,7 @@ from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.plan.result import Plan
+from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.views.curve import curve_report
 from ppsolve.solver.views.drawings import drawing_of, drawn_of
 from ppsolve.solver.views.figures import figure, percent, shorten
@@ -25,6 +26,7 @@ from ppsolve.solver.views.plot.schedule import schedule_figure
 from ppsolve.solver.views.plot.sheet import PAPER, SHEET, png_of
 from ppsolve.solver.views.reports import report
 from ppsolve.solver.views.tables import FactList
+from ppsolve.solver.views.what_if import what_if_report
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,7 +39,7 @@ def html_of(document: object) -> str | None:
 
     Parameters
     ----------
-    document : Result, HeuristicEntry, Plan, Curve or Instance
+    document : Result, HeuristicEntry, Plan, Curve, WhatIf or Instance
 
     Returns
     -------
@@ -52,8 +54,9 @@ def html_of(document: object) -> str | None:
         return _cell(_about(document.name, document.status.value, rows), document)
     if isinstance(document, Plan):
         return _cell(plan_report(document, verbose=True), document)
-    if isinstance(document, Curve):
-        return f"<div>{html(curve_report(document))}</div>"
+    if isinstance(document, Curve | WhatIf):
+        told = curve_report(document) if isinstance(document, Curve) else what_if_report(document)
+        return f"<div>{html(told)}</div>"
     if isinstance(document, Instance):
         shape = drawing_of(document.kind).shape(document)
         counts = ((n, figure(v)) for n, v in counts_of(document) if isinstance(v, int))

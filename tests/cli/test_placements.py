@@ -50,7 +50,7 @@ def test_a_table_has_a_row_for_each(run):
     [
         (("--placements", "linear,zigzag"), "--placements: expected linear, interleaved, vshape"),
         (("--placements", ""), "--placements: expected linear, interleaved"),
-        (("--placements", "vshape:3"), "equal.json: stages_per_device: expected 2 with"),
+        (("--placements", "vshape:3"), "equal.json: --placements stages_per_device: expected 2"),
         (("--placements", "linear", "--start", "x.json"), "--start: expected no --placements"),
     ],
 )

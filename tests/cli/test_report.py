@@ -57,7 +57,7 @@ def broken(data, **fields):
     ("change", "message"),
     [
         (lambda data: data["instance_document"], "expected a result, this is an instance"),
-        (lambda data: [data], "expected a result or a plan"),
+        (lambda data: [data], "expected a result, a plan or a what-if"),
         (lambda data: {"kind": "curve"}, "expected a result, this is a curve; `ppsolve show`"),
         (lambda data: broken(data, instance_document=None), "carries no instance"),
         (lambda data: broken(data, schedule=None), "there is no schedule in it"),

@@ -34,6 +34,10 @@ class PerDevice:
 
     factor: Decimal
 
+    def __str__(self) -> str:
+        """Return the text that stands for it."""
+        return f"{self.factor.normalize():f}p"
+
 
 LAWS = ("lognormal", "normal")
 

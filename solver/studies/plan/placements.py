@@ -8,14 +8,13 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, cast
 
-from ppsolve.models.core.result import Figure, Result
+from ppsolve.models.core.result import Figure
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import stages_per_device
 from ppsolve.models.kinds.pipeline.instance import NAMED_PLACEMENTS, PipelineInstance
-from ppsolve.solver.api.api import optimize
 from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.studies.plan.split import best_split
 from ppsolve.solver.studies.plan.split_problem import SplitParams, SplitProblem
@@ -32,8 +31,10 @@ class NamedPlacement:
 
     @classmethod
     def read(cls, text: str) -> NamedPlacement:
-        """Read ``vshape``, or ``interleaved:4`` for four stages per device; raise `InputError`."""
+        """Read ``vshape``, ``v`` or ``interleaved:4`` (stages per device); raise `InputError`."""
         name, colon, count = text.strip().partition(":")
+        begun = [known for known in NAMED_PLACEMENTS if known.startswith(name)]
+        name = begun[0] if len(begun) == 1 else name
         if name not in NAMED_PLACEMENTS:
             known = ", ".join(NAMED_PLACEMENTS)
             raise InputError(
@@ -75,13 +76,18 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
         Not a pipeline, fewer layers than stages, or amounts that cannot be divided: collectives,
         amounts per micro-batch or over lengths.
     """
+    given = pipeline_of(instance)
+    with errors_in(given.name):
+        return _placed(given, layout)
+
+
+def pipeline_of(instance: Instance) -> PipelineInstance:
+    """Return an instance that is a pipeline; raises `InputError` for another one."""
     if instance.kind != "pipeline":
         raise InputError(
             f'expected a pipeline, this is of kind "{instance.kind}"', source=instance.name
         )
-    given = cast("PipelineInstance", instance)
-    with errors_in(given.name):
-        return _placed(given, layout)
+    return cast("PipelineInstance", instance)
 
 
 def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInstance:
@@ -209,76 +215,3 @@ def figure_of(value: Decimal | int) -> Figure:
 def parsed_pipeline(data: dict[str, Any]) -> PipelineInstance:
     """Validate the data of a pipeline."""
     return cast("PipelineInstance", parse_instance(data))
-
-
-def placements_of(
-    instance: Instance, layouts: Sequence[NamedPlacement | str]
-) -> list[PipelineInstance]:
-    """Return a pipeline on several placements, each named after its own.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    layouts : sequence of NamedPlacement or str
-        Placements, such as ``vshape`` or ``interleaved:4``; equal ones count once.
-
-    Returns
-    -------
-    list of PipelineInstance
-        In the order of `layouts`.
-
-    Raises
-    ------
-    InputError
-        As `on_layout` and `NamedPlacement.read` do, or there is no placement.
-    """
-    read = [
-        each if isinstance(each, NamedPlacement) else NamedPlacement.read(each) for each in layouts
-    ]
-    if not read:
-        raise InputError("expected at least one placement", field="placements")
-    return [
-        on_layout(instance, layout).model_copy(update={"name": f"{instance.name} {layout}"})
-        for layout in dict.fromkeys(read)
-    ]
-
-
-def optimize_placements(
-    instance: Instance,
-    placements: Sequence[NamedPlacement | str],
-    *,
-    time_limit: float | None = 60.0,
-    **options: Any,
-) -> list[Result]:
-    """Find the best schedule of a pipeline on each of several placements.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        Gives times per device, or per layer if it has more stages than devices; see `on_layout`.
-    placements : sequence of NamedPlacement or str
-        Placements, such as ``vshape`` or ``interleaved:4``.
-    time_limit : float or None
-        Wall seconds in all; each placement has an equal part.
-    **options
-        Others of `ppsolve.optimize`, the same for each.
-
-    Returns
-    -------
-    list of Result
-        The best first, by `rank_of`.
-
-    Raises
-    ------
-    InputError
-        As `placements_of` and `ppsolve.optimize` do.
-    """
-    made = placements_of(instance, placements)
-    share = None if time_limit is None else time_limit / len(made)
-    return sorted((optimize(each, time_limit=share, **options) for each in made), key=rank_of)
-
-
-def rank_of(result: Result) -> tuple[bool, float, float]:
-    """Return the key of a result for sorting: by value (none last), then the higher bound."""
-    return result.value is None, result.value or 0, -(result.bound or 0)

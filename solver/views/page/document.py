@@ -11,7 +11,6 @@ from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.studies.plan.result import Plan
 from ppsolve.solver.views.html import html, text
 from ppsolve.solver.views.page.schedules import PageSchedule, ratio_of_units
 from ppsolve.solver.views.page.tables import (
@@ -22,7 +21,6 @@ from ppsolve.solver.views.page.tables import (
     memory_table,
     overview,
 )
-from ppsolve.solver.views.plan import plan_report
 from ppsolve.solver.views.reports import report
 
 # Parts of the script, in the order in which they build on each other.
@@ -31,17 +29,18 @@ SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", 
 
 def page(
     shown: Sequence[PageSchedule],
-    plans: Sequence[Plan] = (),
+    studies: Sequence[tuple[str, RenderableType]] = (),
     head: Sequence[tuple[str, RenderableType]] = (),
     title: str = "",
 ) -> str:
-    """Return the page of schedules and plans: an HTML document that loads nothing.
+    """Return the page of schedules and studies: an HTML document that loads nothing.
 
     Parameters
     ----------
     shown : sequence of PageSchedule
         Drawn one below the other on one time axis.
-    plans : sequence of Plan
+    studies : sequence of (str, RenderableType)
+        A title, and what stands below it.
     head : sequence of (str, RenderableType)
         Titles and contents of sections above all others.
     title : str
@@ -57,17 +56,16 @@ def page(
         Time units that no factor leads from one to the other.
     """
     _refuse_other_units(shown)
-    names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
+    names = dict.fromkeys([*(title for title, _ in studies), *(e.instance.name for e in shown)])
     script = _script()
     first = "".join(_section(name, part) for name, part in head)
     chart = first + (_chart(shown) if shown else "")
-    planned = (_section(plan.request, plan_report(plan, verbose=True)) for plan in plans)
     return asset("page.html").format(
         title=text(title or ", ".join(names)),
         policy=_policy(script),
         style=asset("page.css"),
         chart=chart,
-        tables="".join([*planned, *_sections(shown)]),
+        tables="".join([*(_section(*study) for study in studies), *_sections(shown)]),
         script=f"<script>{script}</script>" if shown else "",
     )
 

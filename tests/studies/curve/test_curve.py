@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.cli.curve import values_of
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.studies import curve as search
+from ppsolve.solver.studies import cases as search
+from ppsolve.solver.studies.changes import changes_of, values_of
 from ppsolve.solver.studies.curve import ends_first
 from ppsolve.solver.studies.generate.flags import PerDevice
 
@@ -124,7 +124,7 @@ def test_micro_batches_say_their_own_share():
     ],
 )
 def test_values_are_read(text, values):
-    assert values_of(text, "--capacity") == values
+    assert values_of(text) == values
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_values_are_read(text, values):
 )
 def test_wrong_values_are_named(text, message):
     with pytest.raises(InputError, match=f"^{message}"):
-        values_of(text, "--capacity")
+        changes_of("capacity", text)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from ppsolve.models.kinds.pipeline.instance import Collectives, ExplicitPlacemen
 from ppsolve.solver.studies.plan.placements import (
     NamedPlacement,
     on_layout,
-    optimize_placements,
-    placements_of,
 )
+from ppsolve.solver.studies.what_if import optimize_placements, placements_of
 
 TWO = PipelineInstance(
     name="two",
@@ -171,7 +170,7 @@ def test_placements_that_are_none_are_refused(layout, words):
 )
 def test_what_has_no_known_parts_is_refused(instance, layout, words):
     with pytest.raises(InputError) as caught:
-        placements_of(instance, [layout])
+        on_layout(instance, NamedPlacement.read(layout))
     assert words in str(caught.value)
 
 
@@ -188,5 +187,5 @@ def test_times_per_microbatch_or_over_lengths_have_no_parts():
 
 
 def test_no_placement_at_all():
-    with pytest.raises(InputError, match="expected at least one placement"):
+    with pytest.raises(InputError, match="--placements: expected at least one value"):
         optimize_placements(TWO, [])

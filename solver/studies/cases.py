@@ -1,0 +1,185 @@
+"""Many pipelines searched in one time limit, each helped by those that differ in memory alone.
+
+Where only the capacity grows, a schedule for less memory holds for more, and a bound for more
+memory holds for less. A pipeline between two that have met is closed without a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from ppsolve.models.core.result import Figure, Result, Status, StopReason
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.text import fingerprint
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.api import optimize
+from ppsolve.solver.clock import Clock
+
+TIME_LIMIT = 60.0
+
+LEAST_SECONDS = 0.2
+"""With less time left no search begins: reading and lowering alone take a tenth of it."""
+
+GROWTH = 1.5
+"""Multiple of its even share of the remaining time that a case may take when visited again."""
+
+
+@dataclass
+class CaseState:
+    """What is known of one pipeline."""
+
+    instance: PipelineInstance
+    value: Figure | None = None
+    bound: Figure | None = None
+    best_by: str | None = None
+    result: Result | None = None
+    is_infeasible: bool = False
+    reason: str | None = None
+    visits: int = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the optimum, or that there is none, is proved."""
+        return self.is_infeasible or (self.value is not None and self.value == self.bound)
+
+    @property
+    def gap(self) -> float | None:
+        """(value - bound) / value, None where one of them is unknown."""
+        if self.value is None or self.bound is None:
+            return None
+        return float((self.value - self.bound) / self.value) if self.value else 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of a `SolvedPoint`."""
+        status = Status.FEASIBLE
+        if self.is_infeasible:
+            status = Status.INFEASIBLE
+        elif self.value is None:
+            status = Status.UNKNOWN
+        elif self.is_closed:
+            status = Status.OPTIMAL
+        peaks = (self.result and self.result.peak_memory) or {}
+        count = self.instance.num_microbatches
+        return {
+            "status": status,
+            "value": self.value,
+            "bound": None if self.is_infeasible else self.bound,
+            "gap": self.gap,
+            "microbatch_time": None if self.value is None else float(self.value) / count,
+            "peak_memory": max(peaks.values(), default=None),
+            "best_by": self.best_by,
+            "reason": self.reason,
+        }
+
+
+@dataclass
+class CaseSearch:
+    """One search for the optima of some pipelines."""
+
+    instances: Sequence[PipelineInstance]
+    time_limit: float
+    options: dict[str, Any] = field(default_factory=dict)  # of `optimize`
+    tell: Callable[[], None] = lambda: None  # called after each search
+
+    def __post_init__(self) -> None:
+        """Start the clock; an `InputError` says that there is no time."""
+        if not self.time_limit > 0:
+            raise InputError(f"expected seconds above 0, got {self.time_limit}", field="time_limit")
+        self._clock = Clock(self.time_limit)
+        self.states = [CaseState(instance) for instance in self.instances]
+        self.interrupted = False
+        self._pairs = list(_growing_memory(self.instances))
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds since the search was made."""
+        return round(self._clock.elapsed, 3)
+
+    def run(self, order: Sequence[int]) -> None:
+        """Search until all cases are closed, time is over or Ctrl-C.
+
+        Parameters
+        ----------
+        order : sequence of int
+            All cases, in the order of their first visits.
+        """
+        for index in order:
+            left = sum(not state.is_closed and not state.visits for state in self.states)
+            self._visit(index, self._clock.left / max(1, left))
+        while (widest := self._widest()) is not None and not self._is_over():
+            open_cases = sum(not state.is_closed for state in self.states)
+            self._visit(widest, GROWTH * self._clock.left / open_cases)
+
+    def _is_over(self) -> bool:
+        return self.interrupted or self._clock.left <= LEAST_SECONDS
+
+    def _widest(self) -> int | None:
+        # The open case with the widest gap, those with the fewest visits first.
+        open_cases = [
+            (state.visits, -(state.gap if state.gap is not None else 1.0), index)
+            for index, state in enumerate(self.states)
+            if not state.is_closed
+        ]
+        return min(open_cases)[2] if open_cases else None
+
+    def _visit(self, index: int, seconds: float) -> None:
+        state = self.states[index]
+        is_over = state.visits and self._clock.left <= LEAST_SECONDS
+        if self.interrupted or state.is_closed or is_over:
+            return
+        seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
+        result = optimize(state.instance, time_limit=seconds, start=state.result, **self.options)
+        self.interrupted = result.stop_reason is StopReason.INTERRUPTED
+        state.visits += 1
+        self._take(state, result)
+        self._spread()
+        self.tell()
+
+    def _take(self, state: CaseState, result: Result) -> None:
+        if result.status is Status.INFEASIBLE:
+            state.is_infeasible, state.reason = True, result.reason
+            return
+        if result.bound is not None and (state.bound is None or result.bound > state.bound):
+            state.bound = result.bound
+        if result.value is not None and (state.value is None or result.value < state.value):
+            state.value, state.result = result.value, result
+            if result.best_by != "start":
+                state.best_by = result.best_by
+
+    def _spread(self) -> None:
+        """Let values hold for more memory and bounds for less."""
+        pairs = [(self.states[less], self.states[more]) for less, more in self._pairs]
+        for less, more in pairs:
+            if less.value is not None and (more.value is None or less.value < more.value):
+                more.value, more.best_by = less.value, less.best_by
+                more.result = less.result
+        for less, more in reversed(pairs):
+            if more.is_infeasible:
+                less.is_infeasible, less.reason = True, more.reason
+            elif more.bound is not None and (less.bound is None or more.bound > less.bound):
+                less.bound = more.bound
+
+
+def _growing_memory(instances: Sequence[PipelineInstance]) -> Iterator[tuple[int, int]]:
+    """Yield pairs where the second differs by more memory alone, from the least memory up."""
+    groups: dict[str, list[tuple[Decimal, int]]] = {}
+    for index, instance in enumerate(instances):
+        if instance.memory is not None:
+            bare = instance.memory.model_copy(update={"capacity": Decimal(0)})
+            rest = fingerprint(instance.model_copy(update={"memory": bare}))
+            groups.setdefault(rest, []).append((sum(_capacities(instance), Decimal(0)), index))
+    for group in groups.values():
+        for (_, less), (_, more) in pairwise(sorted(group)):
+            pair = (_capacities(instances[less]), _capacities(instances[more]))
+            if all(a <= b for a, b in zip(*pair, strict=True)):
+                yield less, more
+
+
+def _capacities(instance: PipelineInstance) -> tuple[Decimal, ...]:
+    assert instance.memory is not None
+    given = instance.memory.capacity
+    return given if isinstance(given, tuple) else (given,) * instance.num_devices

@@ -1,0 +1,291 @@
+"""Changes of a pipeline, each on one axis: what a what-if asks for, and what a curve varies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.text import instance_data
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import DECISIONS
+from ppsolve.solver.studies.generate.flags import PerDevice, parse_number
+from ppsolve.solver.studies.plan.placements import (
+    NamedPlacement,
+    figure_of,
+    on_layout,
+    parsed_pipeline,
+)
+
+
+@dataclass(frozen=True)
+class PipelineChange:
+    """A named function from pipelines to pipelines."""
+
+    axis: str  # name of its axis, or of the function of a user
+    value: str  # as it is typed; empty for the function of a user
+    make: Callable[[PipelineInstance], PipelineInstance]
+
+    def __call__(self, instance: PipelineInstance) -> PipelineInstance:
+        """Return the changed pipeline; an `InputError` names the option."""
+        try:
+            return self.make(instance)
+        except InputError as error:
+            name = f"--{self.axis}" if self.value else self.axis
+            field = " ".join(filter(None, (name, error.field)))
+            raise InputError(error.message, source=instance.name, field=field) from None
+
+
+@dataclass(frozen=True)
+class ChangeAxis:
+    """What can be changed: how its values are read from text, and what each does."""
+
+    name: str  # of the option
+    shown: str  # a change in tables, {} is its value
+    read: Callable[[str], Iterable[Any]]
+    apply: Callable[[PipelineInstance, Any], PipelineInstance]
+
+
+@dataclass(frozen=True)
+class TimeFactor:
+    """A multiple of times, ``x1.5``, or of those of a device, ``2x1.5``."""
+
+    times: Decimal
+    device: int | None = None
+
+    def __str__(self) -> str:
+        """Return the text that stands for it."""
+        return f"{'' if self.device is None else self.device}x{self.times.normalize():f}"
+
+
+def values_of(text: str) -> list[Decimal | PerDevice]:
+    """Read ``FROM:TO:STEP``, ``FROM:TO`` or a list with commas; all may be multiples of p.
+
+    Parameters
+    ----------
+    text : str
+        Values as they are typed.
+
+    Returns
+    -------
+    list of Decimal or PerDevice
+        At most 1000, both ends included where the step meets them.
+
+    Raises
+    ------
+    InputError
+        Says what would be right.
+    """
+    if ":" not in text:
+        return [_value(part) for part in text.split(",")]
+    parts = [_value(part) for part in text.split(":")]
+    if len(parts) not in {2, 3} or len({type(part) for part in parts}) > 1:
+        raise InputError(f"expected FROM:TO:STEP in one unit, got {text[:40]!r}")
+    is_multiple = isinstance(parts[0], PerDevice)
+    first, last, *rest = (p.factor if isinstance(p, PerDevice) else p for p in parts)
+    step = rest[0] if rest else Decimal(1)
+    if step <= 0 or last < first:
+        raise InputError(f"expected FROM <= TO and STEP > 0, got {text[:40]!r}")
+    count = int((last - first) / step) + 1
+    if count > 1000:
+        raise InputError(f"expected at most 1000 points, got {count}")
+    values = [first + place * step for place in range(count)]
+    return [PerDevice(value) if is_multiple else value for value in values]
+
+
+def _value(text: str) -> Decimal | PerDevice:
+    word = text.strip().lower()
+    if word.endswith("p"):
+        return PerDevice(parse_number(word[:-1] or "1"))
+    return parse_number(word)
+
+
+def _placements(text: str) -> list[NamedPlacement]:
+    return [NamedPlacement.read(part) for part in text.split(",")]
+
+
+def _decisions(text: str) -> list[str]:
+    words = [part.strip() for part in text.split(",")]
+    known = ("none", *DECISIONS)
+    for word in words:
+        if word not in known:
+            raise InputError(f'expected one of {", ".join(known)}, got "{word[:40]}"')
+    return words
+
+
+def _factors(text: str, *, of_device: bool) -> list[TimeFactor]:
+    return [_factor(part.strip(), of_device=of_device) for part in text.split(",")]
+
+
+def _factor(word: str, *, of_device: bool) -> TimeFactor:
+    found = re.fullmatch(r"(\d{0,9})x(.+)", word)
+    if found is None or bool(found[1]) is not of_device:
+        wanted = "a device and a factor such as 2x1.5" if of_device else "a factor such as x0.5"
+        raise InputError(f'expected {wanted}, got "{word[:40]}"')
+    return TimeFactor(parse_number(found[2]), int(found[1]) if of_device else None)
+
+
+def _with_microbatches(instance: PipelineInstance, value: Decimal | PerDevice) -> PipelineInstance:
+    if isinstance(value, PerDevice) or value != int(value) or value < 1:
+        raise InputError(f"expected a whole number >= 1, got {value}")
+    return parsed_pipeline(instance_data(instance) | {"num_microbatches": int(value)})
+
+
+def _with_capacity(instance: PipelineInstance, value: Decimal | PerDevice) -> PipelineInstance:
+    data = instance_data(instance)
+    if instance.memory is None:
+        raise InputError("this pipeline has no memory; give memory.activation", field="memory")
+    capacity = figure_of(value) if isinstance(value, Decimal) else str(value)
+    return parsed_pipeline(data | {"memory": data["memory"] | {"capacity": capacity}})
+
+
+def with_decision(instance: PipelineInstance, decide: str) -> PipelineInstance:
+    """Return a pipeline where others choose what is recomputed or copied to the host.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    decide : str
+        As of `Recompute`, or ``none``: every activation is kept.
+
+    Returns
+    -------
+    PipelineInstance
+
+    Raises
+    ------
+    InputError
+        It has no memory modes.
+    """
+    data = instance_data(instance)
+    if instance.memory is None or not instance.memory.has_modes:
+        example = '"recompute": {"modes": [{"name": "full", "time": 2, "held": 0.1}]}'
+        raise InputError(f"expected memory modes; add {example} to it", field="memory")
+    memory = dict(data["memory"])
+    for name in ("recompute", "offload"):
+        given = memory.pop(name, None)
+        if given is not None and decide != "none":
+            memory[name] = given | {"decide": decide}
+    return parsed_pipeline(data | {"memory": memory})
+
+
+COMM = ("latency", "bytes", "allreduce", "reduce_scatter", "all_gather")
+"""Fields of transfers and collectives that take longer in proportion."""
+
+
+def _with_comm(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstance:
+    data = instance_data(instance)
+    given: dict[str, Any] = {
+        name: data[name] for name in ("p2p", "allreduce", "collectives") if name in data
+    }
+    if not _has_comm(given):
+        raise InputError("expected transfers or collectives that take time; give p2p.latency")
+    return parsed_pipeline(data | _scaled_comm(given, factor.times))
+
+
+def _has_comm(entry: Any, *, is_time: bool = False) -> bool:
+    if isinstance(entry, dict):
+        return any(_has_comm(each, is_time=is_time or n in COMM) for n, each in entry.items())
+    if isinstance(entry, list):
+        return any(_has_comm(each, is_time=is_time) for each in entry)
+    return is_time and bool(entry)
+
+
+def _scaled_comm(entry: dict[str, Any], factor: Decimal) -> dict[str, Any]:
+    inner = {n: _scaled_comm(each, factor) for n, each in entry.items() if isinstance(each, dict)}
+    return entry | inner | {n: _scaled(entry[n], factor) for n in COMM if n in entry}
+
+
+def _scaled(entry: Any, factor: Decimal) -> Any:
+    if isinstance(entry, dict):
+        return {name: _scaled(each, factor) for name, each in entry.items()}
+    if isinstance(entry, list):
+        return [_scaled(each, factor) for each in entry]
+    return figure_of(Decimal(str(entry)) * factor)
+
+
+def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineInstance:
+    if slow.device not in range(instance.num_devices):
+        last = instance.num_devices - 1
+        raise InputError(f"expected a device from 0 to {last}, got {slow.device}")
+    if instance.placement == "bidirectional" or instance.layers is not None:
+        raise InputError("expected stages with one device and times of their own")
+    factors = [slow.times if d == slow.device else Decimal(1) for d in instance.stage_to_device]
+
+    def slowed(entry: Any) -> list[Any]:
+        entries = entry if isinstance(entry, list) else [entry] * len(factors)
+        return [_scaled(each, factor) for each, factor in zip(entries, factors, strict=True)]
+
+    data = instance_data(instance)
+    data["times"] = {name: slowed(entry) for name, entry in data["times"].items()}
+    for mode in data.get("memory", {}).get("recompute", {}).get("modes", ()):
+        mode["time"] = slowed(mode["time"])
+    return parsed_pipeline(data)
+
+
+AXES = {
+    axis.name: axis
+    for axis in (
+        ChangeAxis("microbatches", "{} micro-batches", values_of, _with_microbatches),
+        ChangeAxis("capacity", "capacity {}", values_of, _with_capacity),
+        ChangeAxis("placements", "{}", _placements, on_layout),
+        ChangeAxis("recompute", "recompute: {}", _decisions, with_decision),
+        ChangeAxis("comm", "communication {}", partial(_factors, of_device=False), _with_comm),
+        ChangeAxis("slow", "device {}", partial(_factors, of_device=True), _with_slow_device),
+    )
+}
+"""What can be changed, in the order in which changes are made: stages first, then their times."""
+
+
+def changes_of(name: str, values: Any) -> list[PipelineChange]:
+    """Return the changes on one axis.
+
+    Parameters
+    ----------
+    name : str
+        Of `AXES`, or of a function of one's own.
+    values : object, iterable of objects or callable
+        Values, or texts of values as the command line takes them, equal ones counted once; or a
+        function from pipelines to pipelines.
+
+    Returns
+    -------
+    list of PipelineChange
+
+    Raises
+    ------
+    InputError
+        An unknown axis, no value, or one that cannot be read; names the option.
+    """
+    if name not in AXES and callable(values):
+        return [PipelineChange(name, "", values)]
+    if name not in AXES:
+        raise InputError(f'unknown change "{name[:40]}"' + did_you_mean(name, AXES))
+    axis = AXES[name]
+    given = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    with errors_about(f"--{name}"):
+        read = {_text(value): value for each in given for value in axis.read(str(each))}
+        if not read:
+            raise InputError("expected at least one value")
+    return [
+        PipelineChange(name, text, partial(_applied, axis, value)) for text, value in read.items()
+    ]
+
+
+def _applied(axis: ChangeAxis, value: Any, instance: PipelineInstance) -> PipelineInstance:
+    return axis.apply(instance, value)
+
+
+def _text(value: Any) -> str:
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
+
+
+def shown(changes: Sequence[tuple[str, str]]) -> str:
+    """Return changes in words, from pairs of axis and value: ``64 micro-batches, vshape``."""
+    words = (AXES[axis].shown.format(value) if axis in AXES else axis for axis, value in changes)
+    return ", ".join(words)

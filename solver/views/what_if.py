@@ -1,0 +1,69 @@
+"""A pipeline under changes: one row each."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.core.result import Status
+from ppsolve.models.documents.printable import printable
+from ppsolve.models.studies.what_if import WhatIf, WhatIfRow
+from ppsolve.solver.studies.changes import shown
+from ppsolve.solver.views.curve import proof_cell, value_cell
+from ppsolve.solver.views.figures import figure, percent
+from ppsolve.solver.views.tables import FittingTable, TableColumn
+from ppsolve.solver.views.wording import spaced
+
+
+def what_if_report(found: WhatIf) -> RenderableType:
+    """Return a sentence, the table of all changes, and why some leave no schedule."""
+    rows = found.rows
+    varies = len({row.microbatches for row in rows}) > 1
+    per = " per micro-batch" if varies else ""
+    peaks = [figure(row.peak_memory) for row in rows]
+    best = _best(found)
+    table = FittingTable(
+        TableColumn("change", [_name(row) for row in rows], is_text=True, wraps=True),
+        TableColumn(
+            f"{spaced(found.objective)}\n({found.time_unit})",
+            [value_cell(row) for row in rows],
+            order=[row.value for row in rows],
+        ),
+        TableColumn("bound", [figure(row.bound) for row in rows], expendable=1),
+        TableColumn("gap", [proof_cell(row) for row in rows]),
+        TableColumn(
+            "peak\nmemory", peaks if any(row.peak_memory is not None for row in rows) else None
+        ),
+        TableColumn(
+            "gain per\nmicro-\nbatch" if varies else "gain",
+            [percent(row.gain) for row in rows],
+            order=[row.gain for row in rows],
+        ),
+        styles=["bold" if row is best else "" for row in rows],
+        caption="What if",
+    )
+    notes = [Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason]
+    parts = [Text(), *notes] if notes else []
+    return Group(Text(_sentence(found, best, per), "bold"), Text(), table, *parts)
+
+
+def _name(row: WhatIfRow) -> str:
+    return printable(shown(list(row.changes.items()))) or "as it is"
+
+
+def _best(found: WhatIf) -> WhatIfRow | None:
+    """Return the row that gains most, None where none gains anything."""
+    best = max(found.rows, key=lambda row: row.gain or 0.0)
+    return best if best.gain and best.gain > 0 else None
+
+
+def _sentence(found: WhatIf, best: WhatIfRow | None, per: str) -> str:
+    proved = sum(row.gap == 0 for row in found.rows)
+    text = f"{printable(found.instance)}: {len(found.rows)} rows, {proved} proved"
+    missing = sum(row.status is Status.INFEASIBLE for row in found.rows)
+    text += f", {missing} infeasible" if missing else ""
+    if best is not None:
+        text += f". Best: {_name(best)}, {percent(best.gain)} less{per}"
+    elif found.rows[0].value is not None:
+        text += ". No change gains anything"
+    return text + "."
