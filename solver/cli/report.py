@@ -19,7 +19,7 @@ from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.views.page.document import page
 from ppsolve.solver.views.page.schedules import PageSchedule, read_shown
 from ppsolve.solver.views.plan import plan_report
-from ppsolve.solver.views.what_if import what_if_report
+from ppsolve.solver.views.what_if import what_if_section
 
 
 def report_command(
@@ -47,8 +47,7 @@ def report_command(
             shown += _winner(data, source, heuristic or [])
         elif kind == "what-if":
             refuse_huge_numbers(data, source)
-            found = validated(WhatIf, data, source)
-            studies.append((found.instance, what_if_report(found)))
+            studies.append(what_if_section(validated(WhatIf, data, source)))
         else:
             _expect_result(data, source)
             shown += read_shown(data, source, heuristic or [])

@@ -19,7 +19,7 @@ from ppsolve.solver.cli.output import check_outputs, deliver, save, stdout_conso
 from ppsolve.solver.studies.cases import TIME_LIMIT
 from ppsolve.solver.studies.what_if import what_if
 from ppsolve.solver.views.page.document import page
-from ppsolve.solver.views.what_if import what_if_report
+from ppsolve.solver.views.what_if import what_if_report, what_if_section
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def what_if_command(
             seed=seed,
         )
     if html is not None:
-        save(html, page((), [(found.instance, what_if_report(found))]))
+        save(html, page((), [what_if_section(found)]))
     if not deliver(found, output, as_json=as_json):
         stdout_console().print(what_if_report(found))
     raise typer.Exit(_exit_code(found))

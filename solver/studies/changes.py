@@ -183,17 +183,9 @@ def _with_comm(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstan
     given: dict[str, Any] = {
         name: data[name] for name in ("p2p", "allreduce", "collectives") if name in data
     }
-    if not _has_comm(given):
+    if _scaled_comm(given, Decimal(2)) == given:
         raise InputError("expected transfers or collectives that take time; give p2p.latency")
     return parsed_pipeline(data | _scaled_comm(given, factor.times))
-
-
-def _has_comm(entry: Any, *, is_time: bool = False) -> bool:
-    if isinstance(entry, dict):
-        return any(_has_comm(each, is_time=is_time or n in COMM) for n, each in entry.items())
-    if isinstance(entry, list):
-        return any(_has_comm(each, is_time=is_time) for each in entry)
-    return is_time and bool(entry)
 
 
 def _scaled_comm(entry: dict[str, Any], factor: Decimal) -> dict[str, Any]:
@@ -236,7 +228,9 @@ AXES = {
         ChangeAxis("placements", "{}", _placements, on_layout),
         ChangeAxis("recompute", "recompute: {}", _decisions, with_decision),
         ChangeAxis("comm", "communication {}", partial(_factors, of_device=False), _with_comm),
-        ChangeAxis("slow", "device {}", partial(_factors, of_device=True), _with_slow_device),
+        ChangeAxis(
+            "slow", "times of device {}", partial(_factors, of_device=True), _with_slow_device
+        ),
     )
 }
 """What can be changed, in the order in which changes are made: stages first, then their times."""

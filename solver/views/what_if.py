@@ -40,11 +40,15 @@ def what_if_report(found: WhatIf) -> RenderableType:
             order=[row.gain for row in rows],
         ),
         styles=["bold" if row is best else "" for row in rows],
-        caption="What if",
     )
     notes = [Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason]
     parts = [Text(), *notes] if notes else []
     return Group(Text(_sentence(found, best, per), "bold"), Text(), table, *parts)
+
+
+def what_if_section(found: WhatIf) -> tuple[str, RenderableType]:
+    """Return the title and the parts of a what-if on a page."""
+    return f"{found.instance}: what if", what_if_report(found)
 
 
 def _name(row: WhatIfRow) -> str:

@@ -69,7 +69,10 @@ def test_the_file_the_page_and_what_reads_them(run, tmp_path):
     assert found.rows[1].value == 27
     assert json.loads(done.stdout) == json.loads((tmp_path / "w.json").read_text())
     page = (tmp_path / "w.html").read_text()
-    assert all(words in page for words in ("as it is", "vshape, device 1x2", "What if", "gain"))
+    assert all(
+        words in page
+        for words in ("as it is", "vshape, times of device 1x2", "two: what if", "gain")
+    )
     assert "<script>" not in page
     assert run("report", "w.json", "-o", "again.html").exit_code == 0
     assert (tmp_path / "again.html").read_text() == page
