@@ -19,7 +19,7 @@ from ppsolve.solver.cli.output import check_outputs, deliver, save, stdout_conso
 from ppsolve.solver.studies.cases import TIME_LIMIT
 from ppsolve.solver.studies.what_if import what_if
 from ppsolve.solver.views.page.document import page
-from ppsolve.solver.views.what_if import what_if_report, what_if_section
+from ppsolve.solver.views.what_if import what_if_line, what_if_report, what_if_section
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def what_if_command(
     if html is not None:
         save(html, page((), [what_if_section(found)]))
     if not deliver(found, output, as_json=as_json):
-        stdout_console().print(what_if_report(found))
+        shown = what_if_line(found) if quiet else what_if_report(found)
+        stdout_console().print(shown, soft_wrap=quiet)
     raise typer.Exit(_exit_code(found))
 
 

@@ -18,8 +18,7 @@ from ppsolve.solver.views.wording import spaced
 def what_if_report(found: WhatIf) -> RenderableType:
     """Return a sentence, the table of all changes, and why some leave no schedule."""
     rows = found.rows
-    varies = len({row.microbatches for row in rows}) > 1
-    per = " per micro-batch" if varies else ""
+    varies = _varies(found)
     peaks = [figure(row.peak_memory) for row in rows]
     best = _best(found)
     table = FittingTable(
@@ -43,12 +42,30 @@ def what_if_report(found: WhatIf) -> RenderableType:
     )
     notes = [Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason]
     parts = [Text(), *notes] if notes else []
-    return Group(Text(_sentence(found, best, per), "bold"), Text(), table, *parts)
+    return Group(what_if_line(found), Text(), table, *parts)
+
+
+def what_if_line(found: WhatIf) -> Text:
+    """Return the share that is proved and the change that gains most, in one line."""
+    proved = sum(row.gap == 0 for row in found.rows)
+    missing = sum(row.status is Status.INFEASIBLE for row in found.rows)
+    best, per = _best(found), " per micro-batch" if _varies(found) else ""
+    text = f"{printable(found.instance)}: {len(found.rows)} rows, {proved} proved"
+    text += f", {missing} infeasible" if missing else ""
+    if best is not None:
+        text += f". Best: {_name(best)}, {percent(best.gain)} less{per}"
+    elif found.rows[0].value is not None:
+        text += ". No change gains anything"
+    return Text(f"{text}.", "bold")
 
 
 def what_if_section(found: WhatIf) -> tuple[str, RenderableType]:
     """Return the title and the parts of a what-if on a page."""
     return f"{found.instance}: what if", what_if_report(found)
+
+
+def _varies(found: WhatIf) -> bool:
+    return len({row.microbatches for row in found.rows}) > 1
 
 
 def _name(row: WhatIfRow) -> str:
@@ -59,15 +76,3 @@ def _best(found: WhatIf) -> WhatIfRow | None:
     """Return the row that gains most, None where none gains anything."""
     best = max(found.rows, key=lambda row: row.gain or 0.0)
     return best if best.gain and best.gain > 0 else None
-
-
-def _sentence(found: WhatIf, best: WhatIfRow | None, per: str) -> str:
-    proved = sum(row.gap == 0 for row in found.rows)
-    text = f"{printable(found.instance)}: {len(found.rows)} rows, {proved} proved"
-    missing = sum(row.status is Status.INFEASIBLE for row in found.rows)
-    text += f", {missing} infeasible" if missing else ""
-    if best is not None:
-        text += f". Best: {_name(best)}, {percent(best.gain)} less{per}"
-    elif found.rows[0].value is not None:
-        text += ". No change gains anything"
-    return text + "."

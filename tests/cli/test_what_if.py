@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ppsolve.models.studies.what_if import WhatIf
+from ppsolve.solver.cli import what_if as command
 from ppsolve.solver.cli.main import build
 
 TWO = {
@@ -52,12 +53,17 @@ def test_one_table_with_all_that_is_asked_for(run):
 
 
 def test_without_other_numbers_of_microbatches_a_gain_is_one_of_the_step(run):
-    done = run("what-if", "two.json", "--capacity", "0.5,1", "-t", 20, "-q")
+    done = run("what-if", "two.json", "--capacity", "0.5,1", "-t", 20)
     assert "per micro" not in done.stdout
     assert ["capacity 1", "48", "48", "proved", "1", "-60.00 %"] in cells(done.stdout)
     assert ["capacity 0.5", "infeasible", "-", "-", "-", "-"] in cells(done.stdout)
     assert "two: 3 rows, 2 proved, 1 infeasible. No change gains anything." in done.stdout
     assert re.search(r"^capacity 0.5: .*memory", done.stdout, re.MULTILINE)
+
+
+def test_quiet_is_one_line(run):
+    done = run("what-if", "two.json", "--placements", "v", "-t", 20, "-q")
+    assert done.stdout == "two: 2 rows, 2 proved. Best: vshape, 10.00 % less.\n"
     assert done.stderr == ""
 
 
@@ -103,6 +109,24 @@ def test_exit_codes_say_what_was_found(run, tmp_path):
     small = TWO | {"memory": {"capacity": 0.5, "activation": 1}}
     (tmp_path / "two.json").write_text(json.dumps(small))
     assert run("what-if", "two.json", "--capacity", "0.7", "-q").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("statuses", "interrupted", "code"),
+    [
+        (("INFEASIBLE", "UNKNOWN"), False, 4),
+        (("UNKNOWN", "UNKNOWN"), True, 130),
+    ],
+)
+def test_without_a_schedule(run, monkeypatch, statuses, interrupted, code):
+    rows = [{"status": status, "microbatches": 1} for status in statuses]
+    whole = {"instance": "two", "objective": "makespan", "time_unit": "us", "rows": rows}
+    found = WhatIf.model_validate(whole | {"interrupted": interrupted})
+    monkeypatch.setattr(command, "what_if", lambda *args, **options: found)
+    done = run("what-if", "two.json", "--slow", "1x2")
+    assert done.exit_code == code
+    assert done.stdout.startswith("two: 2 rows, 0 proved")
+    assert done.stderr == ("interrupted\n" if interrupted else "")
 
 
 @pytest.mark.parametrize(

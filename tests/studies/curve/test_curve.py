@@ -64,6 +64,43 @@ def test_points_between_ends_that_met_are_closed_without_a_search(monkeypatch):
     assert all(point.status == "OPTIMAL" for point in found.points)
 
 
+def test_what_does_not_fit_is_not_searched_with_less_memory(monkeypatch):
+    solved = []
+    usual = search.optimize
+
+    def noted(instance, **options):
+        solved.append(instance.memory.capacity)
+        return usual(instance, **options)
+
+    monkeypatch.setattr(search, "optimize", noted)
+    found = ppsolve.curve(PIPELINE, "capacity", [0.25, 0.5], time_limit=20)
+    assert solved == [Decimal("0.5")]
+    assert [point.status for point in found.points] == ["INFEASIBLE", "INFEASIBLE"]
+    assert found.points[0].reason == found.points[1].reason
+
+
+def test_a_pipeline_with_memory_modes_has_points_where_all_is_kept_too():
+    """Each is the optimum of its own pipeline, and keeping all is never better."""
+    recompute = {"modes": [{"name": "full", "time": 1, "held": 0}]}
+    data = json.loads(PIPELINE.model_dump_json())
+    data["memory"] |= {"recompute": recompute}
+    found = ppsolve.curve(ppsolve.parse_instance(data), "capacity", [1, 2], time_limit=30)
+    for free, kept in zip(found.points, found.kept, strict=True):
+        data["memory"] |= {"capacity": free.at, "recompute": recompute}
+        assert free.value == ppsolve.optimize(ppsolve.parse_instance(data), time_limit=20).value
+        del data["memory"]["recompute"]
+        assert kept.value == ppsolve.optimize(ppsolve.parse_instance(data), time_limit=20).value
+        assert free.value <= kept.value
+    assert found.points[0].value < found.kept[0].value
+
+
+def test_no_time_is_still_some_for_every_point():
+    data = json.loads(PIPELINE.model_dump_json())
+    data["memory"] |= {"recompute": {"modes": [{"name": "full", "time": 1, "held": 0}]}}
+    found = ppsolve.curve(ppsolve.parse_instance(data), "capacity", [1, 2], time_limit=0.01)
+    assert all(point.value is not None for point in (*found.points, *found.kept))
+
+
 def test_too_little_memory_is_infeasible_there_and_below():
     pipeline = ppsolve.PipelineInstance(
         num_devices=2,

@@ -112,12 +112,20 @@ def test_capacities_of_devices_are_compared_one_by_one():
     for given in ([1, 3], [3, 1]):
         memory = {"capacity": given, "activation": 1}
         fields = {"times": {"forward": [2, 4], "backward": 6}, "memory": memory}
+        fields["p2p"] = {"latency": 10}
         pipeline = ppsolve.PipelineInstance(num_devices=2, num_microbatches=4, **fields)
         found = ppsolve.what_if(pipeline, {"capacity": 2}, time_limit=20)
         for row, capacity in zip(found.rows, (given, 2), strict=True):
             fields["memory"] = {"capacity": capacity, "activation": 1}
             alone = ppsolve.PipelineInstance(num_devices=2, num_microbatches=4, **fields)
             assert row.value == ppsolve.optimize(alone, time_limit=20).value
+
+
+def test_the_peak_is_that_of_the_device_that_holds_most():
+    memory = {"capacity": 4, "activation": [1, 3]}
+    pipeline = PIPELINE.parse({**dict(PIPELINE), "num_microbatches": 1, "memory": memory})
+    found = ppsolve.what_if(pipeline, {"comm": "x2"}, time_limit=20)
+    assert [row.peak_memory for row in found.rows] == [3, 3]
 
 
 def test_what_does_not_fit_has_no_gain_and_a_reason():
@@ -183,6 +191,7 @@ def test_ctrl_c_ends_all_rows(monkeypatch):
             "expected changes that make at most 100 rows, got 121",
         ),
         ({"sed": 2}, 'unknown change "sed"'),
+        ({"comm": lambda pipeline: pipeline}, "--comm: expected a factor such as x0.5, got"),
         ({"comm": "x2", "slow": "7x2"}, "two: --slow: expected a device from 0 to 1, got 7"),
     ],
 )
