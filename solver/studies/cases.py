@@ -1,21 +1,23 @@
 """Many pipelines searched in one time limit, each helped by those that differ in memory alone.
 
-Where only the capacity grows, a schedule for less memory holds for more, and a bound for more
-memory holds for less. A pipeline between two that have met is closed without a search.
+A schedule for less memory holds for more, and a bound for more memory holds for less. The same is
+true of who decides what is recomputed: what is one mode for all may be one for each stage. A
+pipeline between two that have met is closed without a search.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 from ppsolve.models.core.result import Figure, Result, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock
 
@@ -92,7 +94,7 @@ class CaseSearch:
         self._clock = Clock(self.time_limit)
         self.states = [CaseState(instance) for instance in self.instances]
         self.interrupted = False
-        self._pairs = list(_growing_memory(self.instances))
+        self._pairs = list(freer_pairs(self.instances))
 
     @property
     def wall_seconds(self) -> float:
@@ -151,12 +153,12 @@ class CaseSearch:
                 state.best_by = result.best_by
 
     def _spread(self) -> None:
-        """Let values hold for more memory and bounds for less."""
+        """Let values hold for more freedom and bounds for less."""
         pairs = [(self.states[less], self.states[more]) for less, more in self._pairs]
         for less, more in pairs:
             if less.value is not None and (more.value is None or less.value < more.value):
                 more.value, more.best_by = less.value, less.best_by
-                more.result = less.result
+                more.result = _claimed(less.result, more.instance)
         for less, more in reversed(pairs):
             if more.is_infeasible:
                 less.is_infeasible, less.reason = True, more.reason
@@ -164,22 +166,72 @@ class CaseSearch:
                 less.bound = more.bound
 
 
-def _growing_memory(instances: Sequence[PipelineInstance]) -> Iterator[tuple[int, int]]:
-    """Yield pairs where the second differs by more memory alone, from the least memory up."""
-    groups: dict[str, list[tuple[Decimal, int]]] = {}
-    for index, instance in enumerate(instances):
-        if instance.memory is not None:
-            bare = instance.memory.model_copy(update={"capacity": Decimal(0)})
-            rest = fingerprint(instance.model_copy(update={"memory": bare}))
-            groups.setdefault(rest, []).append((sum(_capacities(instance), Decimal(0)), index))
-    for group in groups.values():
-        for (_, less), (_, more) in pairwise(sorted(group)):
-            pair = (_capacities(instances[less]), _capacities(instances[more]))
-            if all(a <= b for a, b in zip(*pair, strict=True)):
+NARROWER: dict[Any, tuple[str, ...]] = {
+    "all": ("none",),
+    "stage": ("none", "all"),
+    "window": ("none", "all"),
+    "microbatch": ("none", "all", "stage", "window"),
+}
+"""Who decides about memory modes, and who else can choose nothing that they cannot."""
+
+
+@dataclass(frozen=True)
+class _MemoryOptions:
+    # What a pipeline may do with memory; with more of it all schedules stay valid.
+
+    rest: str  # fingerprint of all else
+    modes: tuple[Any, Any]
+    decide: str | tuple[str, ...]
+    capacities: tuple[Decimal, ...]
+
+    @classmethod
+    def of(cls, instance: PipelineInstance) -> Self:
+        memory = instance.memory
+        assert memory is not None
+        capacity, given = memory.capacity, memory.recompute or memory.offload
+        bare = {"capacity": Decimal(0), "recompute": None, "offload": None}
+        alike = {"decide": "all"}
+        return cls(
+            fingerprint(instance.model_copy(update={"memory": memory.model_copy(update=bare)})),
+            (
+                memory.recompute and memory.recompute.model_copy(update=alike),
+                memory.offload and memory.offload.model_copy(update=alike),
+            ),
+            "none" if given is None else given.decide,
+            capacity if isinstance(capacity, tuple) else (capacity,) * instance.num_devices,
+        )
+
+    @property
+    def freedom(self) -> tuple[int, Decimal]:
+        return len(NARROWER.get(self.decide, ())), sum(self.capacities, Decimal(0))
+
+    def is_within(self, other: _MemoryOptions) -> bool:
+        is_less = all(a <= b for a, b in zip(self.capacities, other.capacities, strict=True))
+        is_narrower = self.decide in (other.decide, *NARROWER.get(other.decide, ()))
+        return is_less and is_narrower and (self.decide == "none" or self.modes == other.modes)
+
+
+def freer_pairs(instances: Sequence[PipelineInstance]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of places where the second pipeline allows all schedules of the first.
+
+    They differ in capacity, or in who decides about memory modes. The least free come first, and
+    pairs that others imply are left out.
+    """
+    known = {i: _MemoryOptions.of(each) for i, each in enumerate(instances) if each.memory}
+    # The last one of less memory stands for all before it.
+    seen: dict[Any, dict[Any, int]] = defaultdict(dict)
+    for more in sorted(known, key=lambda index: known[index].freedom):
+        options = known[more]
+        alike = seen[options.rest, options.decide, options.modes]
+        level = seen[options.rest, options.capacities]
+        for less in (*alike.values(), *level.values()):
+            if known[less].is_within(options):
                 yield less, more
+        alike[0] = level[options.decide, options.modes] = more
 
 
-def _capacities(instance: PipelineInstance) -> tuple[Decimal, ...]:
-    assert instance.memory is not None
-    given = instance.memory.capacity
-    return given if isinstance(given, tuple) else (given,) * instance.num_devices
+def _claimed(result: Result | None, instance: PipelineInstance) -> Result | None:
+    """Return a result of less freedom as one of an instance: what it keeps is its choice."""
+    if result is None or not has_open_modes(instance) or getattr(result, "modes", None):
+        return result
+    return result.model_copy(update={"modes": (KEEP,) * instance.num_stages})

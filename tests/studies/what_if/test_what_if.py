@@ -107,6 +107,61 @@ def test_more_memory_never_loses(monkeypatch):
     assert [row.value for row in found.rows] == [found.rows[0].value] * 3
 
 
+RECOMPUTING = ppsolve.PipelineInstance(
+    name="three",
+    num_devices=3,
+    num_microbatches=4,
+    times={"forward": [1, 1, 2], "backward": [6, 2, 4]},
+    memory={
+        "capacity": 2,
+        "activation": 1.2,
+        "recompute": {"modes": [{"name": "full", "time": 2, "held": 0.5}]},
+    },
+)
+DECISIONS = ["none", "all", "window", "stage", "microbatch"]
+
+
+@pytest.mark.parametrize("order", [DECISIONS, DECISIONS[::-1]])
+def test_results_are_shared_with_those_who_may_choose_more(order):
+    """Each row is the optimum that the decision has alone: 64, 53, 52, 45 and 45 at capacity 2."""
+    found = ppsolve.what_if(RECOMPUTING, {"recompute": order}, time_limit=60)
+    values = {row.changes.get("recompute"): row.value for row in found.rows}
+    assert all(row.status == "OPTIMAL" for row in found.rows)
+    assert [values[name] for name in DECISIONS] == [64, 53, 52, 45, 45]
+    assert values[None] == values["stage"]
+
+
+def test_windows_and_stages_choose_what_the_other_cannot():
+    made = [changes_of("recompute", name)[0](RECOMPUTING) for name in ("stage", "window")]
+    for instances in (made, made[::-1]):
+        assert list(search.freer_pairs(instances)) == []
+    narrow = changes_of("recompute", "all")[0](RECOMPUTING)
+    assert list(search.freer_pairs([made[0], narrow])) == [(1, 0)]
+
+
+def test_who_may_choose_more_begins_with_what_others_found(monkeypatch):
+    usual, begun = search.optimize, []
+
+    def short(instance, *, start, **options):
+        recompute = instance.memory.recompute
+        if start is not None:
+            assert ppsolve.check(instance, start) == []
+            begun.append(recompute.decide)
+        result = usual(instance, start=start, **options)
+        if recompute is None or recompute.decide == "all":
+            return result
+        return result.model_copy(update={"value": None, "bound": None})
+
+    monkeypatch.setattr(search, "optimize", short)
+    found = ppsolve.what_if(
+        RECOMPUTING, {"recompute": ["none", "stage", "microbatch"]}, time_limit=2
+    )
+    assert "microbatch" in begun
+    assert [row.value for row in found.rows] == [64, 64, 64, 64]
+    more = ppsolve.what_if(RECOMPUTING, {"recompute": ["all", "window"]}, time_limit=2)
+    assert [row.value for row in more.rows] == [53, 53, 53]
+
+
 def test_capacities_of_devices_are_compared_one_by_one():
     """[1, 3] is neither more nor less than 2, though their sums are equal."""
     for given in ([1, 3], [3, 1]):
