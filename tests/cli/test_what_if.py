@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import fields
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.cli import what_if as command
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.studies.changes import AXES
 
 TWO = {
     "kind": "pipeline",
@@ -59,6 +61,10 @@ def test_without_other_numbers_of_microbatches_a_gain_is_one_of_the_step(run):
     assert ["capacity 0.5", "infeasible", "-", "-", "-", "-"] in cells(done.stdout)
     assert "two: 3 rows, 2 proved, 1 infeasible. No change gains anything." in done.stdout
     assert re.search(r"^capacity 0.5: .*memory", done.stdout, re.MULTILINE)
+
+
+def test_every_axis_has_its_option():
+    assert [field.name for field in fields(command.ChangeOptions)] == list(AXES)
 
 
 def test_quiet_is_one_line(run):
