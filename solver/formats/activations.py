@@ -125,11 +125,18 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
             f"{target} can say"
         )
     if stages:
-        listed = ", ".join(f"{stage} ({' or '.join(rows[stage])})" for stage in stages)
+        listed = ", ".join(f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages)
         yield from _notes_on_recomputing(listed, settings, target)
     modes = None if program.instance is None else modes_of(program.instance)
     if modes is not None and modes.is_anytime:
         yield f"{target}: recomputes right before a backward, the schedule does so earlier"
+
+
+def _said(program: RuntimeProgram, stage: int, modes: list[str]) -> str:
+    if not program.layer_modes:
+        return " or ".join(modes)
+    layers = program.layer_modes[stage].items()
+    return ", ".join(f"{count} {mode}" for mode, count in layers if mode != KEEP)
 
 
 def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Iterator[str]:
