@@ -59,6 +59,14 @@ class ModesParams:
 
 
 @dataclass(frozen=True)
+class ProgramParams:
+    """Programs of kernels and collectives whose caps count along the order."""
+
+    order_nodes: int = 64  # nodes up to which all program orders are tried
+    orders: int = 200_000  # beginnings of orders to look at
+
+
+@dataclass(frozen=True)
 class SearchParams:
     """Budgets of all steps, by subject; `docs/budgets.md` lists them."""
 
@@ -66,6 +74,7 @@ class SearchParams:
     heuristics: HeuristicParams = HeuristicParams()
     exact: ExactParams = ExactParams()
     modes: ModesParams = ModesParams()
+    programs: ProgramParams = ProgramParams()
 
     def varied(self, values: Mapping[str, float]) -> Self:
         """Return budgets with other values.

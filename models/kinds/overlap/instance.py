@@ -6,10 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from ppsolve.models.documents.base import Number, StrictModel, as_finite, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
@@ -65,6 +72,22 @@ class OverlapNode(StrictModel):
     group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
     bytes: Number = Field(default=0, validate_default=True)  # of its output; 0 for a wait
     collective: str | None = None  # e.g. ``all_gather``; for display
+    after: tuple[str, ...] = ()  # earlier nodes that stay before it in the program
+
+    @model_serializer(mode="wrap")
+    def _with_duration(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A kernel of no length says so, although 0 is the default of waits.
+        written: dict[str, Any] = write(self)
+        return written if self.kind is NodeKind.WAIT else {"duration": 0, **written}
+
+
+class OverlapBuffer(StrictModel):
+    """Memory that a program allocates and frees along its order, as PyTorch Inductor counts it."""
+
+    bytes: Number
+    producer: str | None = None  # the node that allocates it; None: an input, there from the start
+    users: tuple[str, ...] = ()  # behind the last of them it is freed
+    kept: bool = False  # an output of the graph, never freed
 
 
 def _fault(index: int, key: str, message: str) -> InputError:
@@ -84,7 +107,10 @@ class OverlapInstance(Instance):
     max_in_flight : int or dict of str to int, optional
         Most collectives of a group between their launch and their wait, in program order.
     max_live_bytes : number, optional
-        Most bytes of outputs that are held at once.
+        Most bytes that are held at once.
+    buffers : list of OverlapBuffer, optional
+        What is held, counted along the program order: a node allocates what it makes before it
+        frees what it was the last to use. Without them the outputs of nodes are held, over time.
     objective : {"makespan", "makespan_then_bytes"}
         The objective; the second then lowers the peak of live bytes.
     """
@@ -98,6 +124,7 @@ class OverlapInstance(Instance):
     collective_order: Literal["frozen", "free"] = "frozen"
     max_in_flight: Annotated[int | dict[str, int], BeforeValidator(_cap)] | None = None
     max_live_bytes: Number | None = None
+    buffers: Annotated[tuple[OverlapBuffer, ...], Field(max_length=MAX_NODES)] | None = None
     objective: Literal["makespan", "makespan_then_bytes"] = "makespan"
 
     @model_validator(mode="after")
@@ -113,22 +140,26 @@ class OverlapInstance(Instance):
                 raise _fault(index, ".name", f'{text}{node.name[:60]}"')
             place[node.name] = index
         for index, node in enumerate(self.nodes):
-            self._check_deps(index, node, place)
+            self._check_deps(index, "deps", node, place)
+            self._check_deps(index, "after", node, place)
         for index, node in enumerate(self.nodes):
             self._check_kind(index, node)
         self._check_waits()
         self._check_groups()
+        self._check_buffers(place)
         return self
 
-    def _check_deps(self, index: int, node: OverlapNode, place: dict[str, int]) -> None:
-        for number, name in enumerate(node.deps):
-            key = f".deps[{number}]"
+    def _check_deps(self, index: int, field: str, node: OverlapNode, place: dict[str, int]) -> None:
+        names: tuple[str, ...] = getattr(node, field)
+        for number, name in enumerate(names):
+            key = f".{field}[{number}]"
             if name not in place:
                 hint = did_you_mean(name[:60], place)
                 raise _fault(index, key, f'unknown node "{name[:60]}"{hint}')
             if place[name] >= index:
                 what = "itself" if place[name] == index else f'"{name[:60]}", which comes later'
-                text = f'"{node.name[:60]}" depends on {what}; expected earlier nodes only '
+                verb = "depends on" if field == "deps" else "stays after"
+                text = f'"{node.name[:60]}" {verb} {what}; expected earlier nodes only '
                 raise _fault(index, key, f"{text}(a cycle, or nodes out of program order)")
 
     def _check_kind(self, index: int, node: OverlapNode) -> None:
@@ -166,6 +197,24 @@ class OverlapInstance(Instance):
                     field=f"max_in_flight.{group[:60]}",
                 )
 
+    def _check_buffers(self, place: dict[str, int]) -> None:
+        if self.buffers is None:
+            return
+        for index, node in enumerate(self.nodes):
+            if node.bytes:
+                raise _fault(index, ".bytes", "expected none where there are buffers")
+        for number, buffer in enumerate(self.buffers):
+            field = f"buffers[{number}]"
+            for name in (*filter(None, [buffer.producer]), *buffer.users):
+                if name not in place:
+                    hint = did_you_mean(name[:60], place)
+                    raise InputError(f'unknown node "{name[:60]}"{hint}', field=field)
+            made = -1 if buffer.producer is None else place[buffer.producer]
+            for name in buffer.users:
+                if place[name] < made:
+                    text = f'"{name[:60]}" comes before the producer "{buffer.producer}"'
+                    raise InputError(f"{text}; expected users behind it", field=field)
+
     @cached_property
     def index_of(self) -> dict[str, int]:
         """Position of every node in the program, by name."""
@@ -177,6 +226,17 @@ class OverlapInstance(Instance):
         return tuple(
             tuple(dict.fromkeys(self.index_of[name] for name in node.deps)) for node in self.nodes
         )
+
+    @cached_property
+    def orders(self) -> frozenset[tuple[int, int]]:
+        """Pairs of positions that every program order keeps and that are no dependencies."""
+        at = self.index_of
+        pairs = {(at[name], index) for index, node in enumerate(self.nodes) for name in node.after}
+        for buffer in self.buffers or ():
+            if buffer.producer is not None:
+                made = at[buffer.producer]
+                pairs |= {(made, at[name]) for name in buffer.users if at[name] != made}
+        return frozenset(pair for pair in pairs if pair[0] not in self.deps[pair[1]])
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -217,6 +277,12 @@ class OverlapInstance(Instance):
                     found[index] = latest[group]
                 latest[group] = index
         return found
+
+    @property
+    def sizes(self) -> list[Fraction]:
+        """Bytes of everything that is held at some time."""
+        held = self.nodes if self.buffers is None else self.buffers
+        return [Fraction(each.bytes) for each in held if each.bytes]
 
     def cap_of(self, group: str) -> int | None:
         """Return the most collectives of a group in flight, None where there is no cap."""

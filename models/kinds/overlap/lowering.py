@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
 BYTES = "live bytes"
@@ -21,8 +21,8 @@ class LoweredOverlap:
     """A problem whose first n ops are the n nodes of the program, and the ops added to them."""
 
     problem: Problem
-    launch: dict[int, int]  # launch op of each collective of a group with a cap
-    release: dict[int, int]  # op that releases the bytes of a node with several last users
+    launch: dict[int, int]  # launch op of each collective whose place in the program matters
+    release: dict[int, int]  # op that releases the bytes of a node, or buffer, with several users
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
@@ -41,7 +41,8 @@ class LoweredOverlap:
         added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
         for op in range(len(instance.nodes), problem.num_ops):
             word, _, name = problem.op_name(op).partition(":")
-            added[word][instance.index_of[name]] = op
+            is_buffer = word == RELEASE_KIND and instance.buffers is not None
+            added[word][int(name) if is_buffer else instance.index_of[name]] = op
         return cls(problem, added[LAUNCH_KIND], added[RELEASE_KIND])
 
 
@@ -98,9 +99,11 @@ class _OverlapLowering:
     def run(self) -> Problem:
         self._add_nodes()
         self._add_precedences()
+        self._add_orders()
         self.builder.span_resources = [self.compute]
         self.builder.pools = [*self._flights(), *self._bytes()]
-        self.builder.families = [] if self.builder.pools else alike_parts(self.instance)
+        is_plain = not self.builder.pools and not self.instance.orders
+        self.builder.families = alike_parts(self.instance) if is_plain else []
         self.builder.points = sorted(self.points)
         return self.builder.build()
 
@@ -125,11 +128,11 @@ class _OverlapLowering:
         )
         self.names.update(enumerate(node.name for node in nodes))
 
-    def _add_point(self, kind: str, node: int, resource: int) -> int:
-        """Add an op of no length that is named for a node."""
+    def _add_point(self, kind: str, name: str, resource: int) -> int:
+        """Add an op of no length that is named for a node, or for a buffer by its number."""
         duration, resources = np.zeros(1, dtype=np.int64), np.array([[resource]])
         op = int(self.builder.add_ops(kind, duration, resources, OpLabels(device=0))[0])
-        self.names[op] = f"{kind}:{self.instance.nodes[node].name}"
+        self.names[op] = f"{kind}:{name}"
         return op
 
     def _placed_waits(self) -> set[int]:
@@ -139,7 +142,7 @@ class _OverlapLowering:
         for wait, collective in instance.collective_of.items():
             launches = any(instance.nodes[u].kind is NodeKind.COMM for u in self.users[wait])
             capped = instance.cap_of(instance.group_of(collective)) is not None
-            if launches or capped or instance.max_live_bytes is not None:
+            if launches or capped or instance.max_live_bytes is not None or instance.orders:
                 found.add(wait)
         return found
 
@@ -151,6 +154,19 @@ class _OverlapLowering:
             table = np.array(sorted(set(pairs)), dtype=np.int64)
             self.builder.add_precedences(table[:, 0], table[:, 1])
 
+    def _add_orders(self) -> None:
+        """Add what only the order of the program says: launches, and what stays before what."""
+        instance = self.instance
+        if instance.orders or (instance.buffers and instance.max_live_bytes is not None):
+            for collective in instance.of_kind(NodeKind.COMM):
+                self._add_launch(collective)
+        for before, after in sorted(instance.orders):
+            self.builder.add_precedences(self._place(before), self._place(after))
+
+    def _place(self, node: int) -> int:
+        """Return the op at which the program passes a node."""
+        return self.launch.get(node, node)
+
     def _flights(self) -> list[Pool]:
         """Return one pool per group with a cap: a collective takes 1 from launch to wait."""
         instance = self.instance
@@ -161,7 +177,8 @@ class _OverlapLowering:
                 continue
             members = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
             for collective in members:
-                self._add_launch(collective)
+                if collective not in self.launch:
+                    self._add_launch(collective)
             name = "in flight" if len(instance.groups) == 1 else f"in flight {group}"
             launches = [(self.launch[member], Fraction(1)) for member in members]
             waits = [(instance.wait_of[member], Fraction(1)) for member in members]
@@ -175,13 +192,15 @@ class _OverlapLowering:
         in the order of their collectives. A collective may be launched while one that it needs
         runs: the stream waits for that.
         """
-        op = self._add_point(LAUNCH_KIND, collective, self.compute)
+        op = self._add_point(LAUNCH_KIND, self.instance.nodes[collective].name, self.compute)
         self.points.append(op)
         self.launch[collective] = op
         self.builder.add_precedences(op, collective)
         for dep in self.instance.deps[collective]:
             if self.instance.nodes[dep].kind is not NodeKind.COMM:
                 self.builder.add_precedences(dep, op)
+            elif dep in self.launch:
+                self.builder.add_precedences(self.launch[dep], op)
         previous = self.instance.previous_in_group.get(collective)
         if previous in self.launch and self.instance.collective_order == "frozen":
             self.builder.add_precedences(self.launch[previous], op)
@@ -190,6 +209,8 @@ class _OverlapLowering:
         cap = self.instance.max_live_bytes
         if cap is None:
             return []
+        if self.instance.buffers is not None:
+            return [self._buffers(Fraction(cap), self.instance.buffers)]
         nodes = self.instance.nodes
         held = [(index, Fraction(node.bytes)) for index, node in enumerate(nodes) if node.bytes]
         freed = [(self._last_use(index), amount) for index, amount in held]
@@ -198,13 +219,31 @@ class _OverlapLowering:
     def _last_use(self, index: int) -> int:
         """Return the op whose end releases a node's output: its last user, or one after several."""
         users = _last_users(self.instance, self.users, index)
-        if not users:
-            return index
+        return self._release(users or [index], self.instance.nodes[index].name)
+
+    def _release(self, users: list[int], name: str) -> int:
         if len(users) == 1:
             return users[0]
-        op = self._add_point(RELEASE_KIND, index, FREE)
+        op = self._add_point(RELEASE_KIND, name, FREE)
         self.builder.add_precedences(np.array(users), op)
         return op
+
+    def _buffers(self, cap: Fraction, buffers: tuple[OverlapBuffer, ...]) -> Pool:
+        instance, at = self.instance, self.instance.index_of
+        acquired, released, initial = [], [], Fraction(0)
+        for number, buffer in enumerate(buffers):
+            amount = Fraction(buffer.bytes)
+            if buffer.producer is None:
+                initial += amount
+            else:
+                acquired.append((self._place(at[buffer.producer]), amount))
+            users = {at[name] for name in buffer.users or filter(None, [buffer.producer])}
+            if buffer.kept or not users or not amount:
+                continue
+            covered = {dep for user in users for dep in instance.deps[user]}
+            last = [self._place(user) for user in sorted(users - covered)]
+            released.append((self._release(last, str(number)), amount))
+        return Pool.of(BYTES, cap, acquired, released, initial)
 
 
 def _last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:

@@ -22,7 +22,7 @@ from ppsolve.solver.heuristics.list_scheduling import (
 )
 from ppsolve.solver.kinds.overlap.nodes import OverlapProgram
 from ppsolve.solver.kinds.overlap.passes import PASSES, STABLE, run_passes
-from ppsolve.solver.kinds.overlap.realise import crowded_group, realised, run_order
+from ppsolve.solver.kinds.overlap.realise import broken_cap, realised, run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
@@ -115,7 +115,7 @@ def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int])
 
 def _run(instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]) -> Proposal:
     schedule, timed = run_order(instance, lowered, order)
-    return Proposal(schedule, order=order, broken=crowded_group(instance, timed))
+    return Proposal(schedule, order=order, broken=broken_cap(instance, order, timed))
 
 
 def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:

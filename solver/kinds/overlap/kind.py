@@ -23,6 +23,11 @@ from ppsolve.solver.kinds.overlap.heuristics import (
     plan_of_order,
     plan_of_schedule,
 )
+from ppsolve.solver.kinds.overlap.program_orders import (
+    PROGRAM_ORDERS,
+    has_few_nodes,
+    search_orders,
+)
 from ppsolve.solver.kinds.overlap.realise import realised, run_order
 from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order
 from ppsolve.solver.run.schedule_task import ScheduleTask
@@ -110,6 +115,7 @@ def lower_bytes(turn: Turn) -> None:
 
 
 BYTES = "live bytes"
+ORDERS = Step(PROGRAM_ORDERS, has_few_nodes, whole, search_orders)
 LEAST_BYTES = Step(BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True)
 
 
@@ -122,6 +128,7 @@ class ProgramTask(ScheduleTask):
         QUICK,
         SEARCHES,
         WHOLE,
+        ORDERS,
         VERIFIED,
         LEAST_BYTES,
     )

@@ -18,7 +18,7 @@ from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.solver.exact.question import Question, SearchLimits
 from ppsolve.solver.exact.search import solve
 from ppsolve.solver.kinds.overlap.realise import realised
-from ppsolve.solver.kinds.overlap.replay import live_bytes, replay
+from ppsolve.solver.kinds.overlap.replay import bytes_of_order, replay
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -108,14 +108,14 @@ class _LeastBytesSearch:
         self.began = time.monotonic()
         self.units_used = 0.0
         self.durations = lower_overlap(instance).duration[: len(instance.nodes)]
-        sizes = [Fraction(node.bytes) for node in instance.nodes if node.bytes]
+        sizes = instance.sizes
         denominator = math.lcm(*(size.denominator for size in sizes))
         whole = [int(size * denominator) for size in sizes]
         self.unit = Fraction(math.gcd(*whole) or 1, denominator)
 
     def peak(self, order: Sequence[int]) -> int:
         timed = replay(self.instance, order, self.durations.tolist())
-        return int(live_bytes(self.instance, timed.start, timed.end).peak / self.unit)
+        return int(bytes_of_order(self.instance, order, timed).peak / self.unit)
 
     def is_out_of_time(self) -> bool:
         left = self._left()

@@ -52,6 +52,8 @@ class OverlapProgram:
         for comm, previous in instance.previous_in_group.items() if chained else ():
             if previous not in deps[comm]:
                 deps[comm].append(previous)
+        for before, after in instance.orders:
+            deps[after].append(before)
         names = [node.name for node in instance.nodes]
         places = range(len(names))
         by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)

@@ -6,15 +6,17 @@ import heapq
 from bisect import bisect_left
 from collections import defaultdict
 from enum import IntEnum
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
+from ppsolve.models.core.problem import most_in_use
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.kinds.overlap.replay import Replay, replay
+from ppsolve.solver.kinds.overlap.replay import Replay, bytes_of_order, replay
 
 
 class _Moment(IntEnum):
@@ -50,30 +52,36 @@ def realised(
     for late in (False, True) if lowered.problem.pools else (False,):
         order = _ProgramEmitter(instance, lowered, schedule, late=late).run()
         again, timed = run_order(instance, lowered, order)
-        broken = crowded_group(instance, timed) or check_schedule(lowered.problem, again)
+        broken = broken_cap(instance, order, timed) or check_schedule(lowered.problem, again)
         if not broken and (best is None or again.makespan < best[1].makespan):
             best = order, again
     return best
 
 
-def crowded_group(instance: OverlapInstance, timed: Replay) -> str | None:
-    """Describe a cap on collectives in flight that a program order breaks.
+def broken_cap(instance: OverlapInstance, order: list[int], timed: Replay) -> str | None:
+    """Describe a cap on collectives in flight, or on bytes of buffers, that an order breaks.
 
     Parameters
     ----------
-    instance, timed
-        The program with its caps, and the replay of the order.
+    instance, order, timed
+        The program with its caps, an order of it, and the replay of the order.
 
     Returns
     -------
     str or None
-        Group, count and cap; None where all caps are kept.
+        Group, count and cap, or bytes and cap; None where all caps are kept. Bytes of outputs over
+        time are the checker's.
     """
     for group, count in timed.in_flight.items():
         cap = instance.cap_of(group)
         if cap is not None and count > cap:
             where = f" of group {group}" if len(instance.groups) > 1 else ""
             return f"in flight: {count} of {cap} collectives{where}"
+    most = instance.max_live_bytes
+    if most is not None and instance.buffers is not None:
+        peak = bytes_of_order(instance, order, timed).peak
+        if peak > most_in_use(Fraction(most)):
+            return f"live bytes: the order holds {float(peak):.17g} of {most}"
     return None
 
 
@@ -141,9 +149,12 @@ class _ProgramEmitter:
         """Return the nodes to emit before each queued node, plain waits looked through."""
         instance = self.instance
         before: list[set[int]] = []
-        for deps in instance.deps:
+        stays: dict[int, list[int]] = defaultdict(list)
+        for first, second in instance.orders:
+            stays[second].append(first)
+        for node, deps in enumerate(instance.deps):
             earlier: set[int] = set()
-            for dep in deps:
+            for dep in (*deps, *stays[node]):
                 earlier |= {dep} if self._is_queued(dep) else before[dep]
             before.append(earlier)
         streams: dict[str, list[int]] = defaultdict(list)

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 
 
@@ -146,7 +147,8 @@ def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[
     late = (
         (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
     )
-    return next(late, None)
+    turned = ((node, dep) for dep, node in instance.orders if place[dep] > place[node])
+    return next(chain(late, turned), None)
 
 
 def last_uses(instance: OverlapInstance) -> list[list[int]]:
@@ -163,6 +165,64 @@ def last_uses(instance: OverlapInstance) -> list[list[int]]:
         else [place, *users[place]]
         for place, node in enumerate(instance.nodes)
     ]
+
+
+def bytes_of_order(instance: OverlapInstance, order: Sequence[int], timed: Replay) -> LiveBytes:
+    """Return the bytes that a program order holds, over time.
+
+    Where the instance has buffers they are counted along the order, as
+    ``estimate_peak_memory_allocfree`` of torch/_inductor/memory.py does: inputs are there from the
+    start, a node allocates what it makes, then frees what it was the last to use.
+
+    Parameters
+    ----------
+    instance, order, timed
+        The program, a valid order of it, and its replay.
+
+    Returns
+    -------
+    LiveBytes
+        With buffers, the most that is held at each moment at which the order passes a node.
+    """
+    if instance.buffers is None:
+        return live_bytes(instance, timed.start, timed.end)
+    return _bytes_of_buffers(instance, order, timed, instance.buffers)
+
+
+def _bytes_of_buffers(
+    instance: OverlapInstance,
+    order: Sequence[int],
+    timed: Replay,
+    buffers: Sequence[OverlapBuffer],
+) -> LiveBytes:
+    place = {instance.nodes[node].name: turn for turn, node in enumerate(order)}
+    amounts, factor = as_integers(buffer.bytes for buffer in buffers)
+    made, freed = [0] * len(order), [0] * len(order)
+    held = 0
+    for buffer, amount in zip(buffers, amounts, strict=True):
+        begin = -1 if buffer.producer is None else place[buffer.producer]
+        if begin < 0:
+            held += amount
+        else:
+            made[begin] += amount
+        last = max((place[name] for name in buffer.users), default=begin)
+        if last >= 0 and not buffer.kept:
+            freed[last] += amount
+    most = {0: held}
+    clock = 0
+    for turn, node in enumerate(order):
+        moment = clock
+        if instance.nodes[node].kind is not NodeKind.COMM:
+            clock = int(timed.end[node])
+            is_wait = instance.nodes[node].kind is NodeKind.WAIT
+            moment = clock if is_wait else int(timed.start[node])
+        held += made[turn]
+        most[moment] = max(most.get(moment, 0), held)
+        held -= freed[turn]
+        most[clock] = max(most.get(clock, 0), held)
+    times = sorted(most)
+    amounts_at = [Fraction(most[time], factor) for time in times]
+    return LiveBytes(times, amounts_at, max(amounts_at))
 
 
 def live_bytes(

@@ -21,8 +21,8 @@ from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.models.kinds.overlap.result import ExposedCollective
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.overlap.passes import estimate
-from ppsolve.solver.kinds.overlap.realise import crowded_group, run_order
-from ppsolve.solver.kinds.overlap.replay import Replay, is_valid_order, live_bytes
+from ppsolve.solver.kinds.overlap.realise import broken_cap, run_order
+from ppsolve.solver.kinds.overlap.replay import Replay, bytes_of_order, is_valid_order
 
 
 class ProgramReport:
@@ -33,7 +33,7 @@ class ProgramReport:
         self.scale = problem.scale
         lowered = LoweredOverlap.of(instance, problem)
         self.schedule, self.replay = run_order(instance, lowered, order)
-        self.live = live_bytes(instance, self.replay.start, self.replay.end)
+        self.live = bytes_of_order(instance, order, self.replay)
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of `ppsolve.models.kinds.overlap.result.ProgramFigures`."""
@@ -206,8 +206,8 @@ def _wrong(
         )
         return
     again, timed = run_order(instance, LoweredOverlap.of(instance, problem), order)
-    if crowded := crowded_group(instance, timed):
-        yield Violation("order", crowded, ())
+    if broken := broken_cap(instance, order, timed):
+        yield Violation("order", broken, ())
     if schedule is not None and again.makespan != schedule.makespan:
         time, unit = problem.scale.time, problem.scale.unit
         yield Violation(

@@ -60,7 +60,22 @@ class Graph:
         self.flight_cap = document.get("max_in_flight")
         cap = document.get("max_live_bytes")
         self.byte_cap = None if cap is None else exact(cap)
-        self.before = [set(deps) for deps in self.deps]
+        self.before = [
+            deps | {number[name] for name in node.get("after", ())}
+            for deps, node in zip(self.deps, nodes, strict=True)
+        ]
+        self.buffers = [
+            (
+                number.get(each.get("producer"), -1),
+                {number[name] for name in each.get("users", ())},
+                exact(each["bytes"]),
+                bool(each.get("kept")),
+            )
+            for each in document.get("buffers") or ()
+        ]
+        for made, users, _, _ in self.buffers:
+            for user in users - {made} if made >= 0 else ():
+                self.before[user].add(made)
         if document.get("collective_order", "frozen") == "frozen":
             for place, comm in enumerate(self.comms):
                 self.before[comm] |= {
@@ -139,6 +154,20 @@ class Graph:
     def peak(self, timed: Timed) -> Fraction:
         return max((amount for _, amount in self.curve(timed)), default=Fraction(0))
 
+    def peak_along(self, order: Order) -> Fraction:
+        """Return the most bytes of buffers that an order, or the beginning of one, holds."""
+        held = sum((size for made, _, size, _ in self.buffers if made < 0), Fraction(0))
+        most = held
+        for at, node in enumerate(order):
+            done = set(order[: at + 1])
+            held += sum(size for made, _, size, _ in self.buffers if made == node)
+            most = max(most, held)
+            for made, users, size, kept in self.buffers:
+                last = users or {made}
+                if not kept and node in last and last <= done:
+                    held -= size
+        return most
+
     def bytes_fit(self, timed: Timed) -> bool:
         # The contract allows an excess of 1e-9 of the capacity.
         cap = self.byte_cap
@@ -197,6 +226,8 @@ class Search:
         graph = self.graph
         if order and graph.kind[order[-1]] == "comm" and not graph.flights_fit(order):
             return False
+        if graph.byte_cap is not None and graph.buffers:
+            return graph.peak_along(order) <= graph.byte_cap * (1 + Fraction(1, 10**9))
         return graph.byte_cap is None or self._bytes_may_fit(order)
 
     def _bytes_may_fit(self, order: Order) -> bool:
@@ -282,6 +313,27 @@ def with_caps(rng: random.Random, document: Document) -> Document:
         share = rng.choice([0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2])
         caps["max_live_bytes"] = round(float(peak) * share * 2) / 2
     return {**document, **caps}
+
+
+def with_buffers(rng: random.Random, document: Document) -> Document:
+    """Return the document with buffers instead of outputs, order-only rules, and a cap on bytes."""
+    graph = Graph(document)
+    nodes = [{**node, "bytes": 0} for node in document["nodes"]]
+    for place, node in enumerate(nodes):
+        if place and rng.random() < 0.15:
+            node["after"] = [graph.names[rng.randrange(place)]]
+    buffers: list[Document] = []
+    for place in range(-rng.randint(0, 2), graph.size):
+        users = [graph.names[i] for i in range(max(place, 0), graph.size) if rng.random() < 0.25]
+        if place >= 0:
+            users = [graph.names[i] for i in range(graph.size) if place in graph.deps[i]] or users
+        one: Document = {"bytes": rng.choice([0, 1, 2, 3, 5, 0.5]), "users": users}
+        one |= {"producer": graph.names[place]} if place >= 0 else {}
+        buffers.append({**one, "kept": rng.random() < 0.2})
+    found = {**document, "nodes": nodes, "buffers": buffers}
+    peak = Graph(found).peak_along(tuple(range(graph.size)))
+    share = rng.choice([0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.2])
+    return {**found, "max_live_bytes": round(float(peak) * share * 2) / 2 or 1}
 
 
 def alike(rng: random.Random) -> Document:

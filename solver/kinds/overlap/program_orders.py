@@ -1,0 +1,178 @@
+"""All program orders of a small program, depth first: exact where caps count along the order."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ppsolve.models.core.problem import Problem, most_in_use
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
+from ppsolve.solver.kinds.overlap.realise import run_order
+from ppsolve.solver.run.step import Outcome, Stop, Turn
+from ppsolve.solver.run.steps import has_time_to_search
+
+PROGRAM_ORDERS = "program orders"
+
+State = tuple[int, ...]
+"""End of the compute stream, of each group, and of the nodes whose users are still to come."""
+
+
+def has_few_nodes(turn: Turn) -> bool:
+    """Apply to small programs with buffers under a cap, where a schedule may have no order."""
+    instance = turn.task.instance
+    is_small = len(instance.nodes) <= turn.params.programs.order_nodes
+    is_capped = instance.buffers is not None and instance.max_live_bytes is not None
+    return is_small and is_capped and has_time_to_search(turn)
+
+
+def search_orders(turn: Turn) -> Outcome:
+    """Try every program order that may be better; raise the bound where all were tried."""
+    task, board = turn.task, turn.board
+    most = turn.params.programs.orders
+    found = OrderEnumeration(task.instance, task.problem, turn.clock, most)
+    if board.value is not None:
+        found.best = board.value
+    is_complete = found.run()
+    if found.order is not None:
+        lowered = LoweredOverlap.of(task.instance, task.problem)
+        run = run_order(task.instance, lowered, found.order)[0]
+        board.propose(run, PROGRAM_ORDERS, order=found.order)
+    if is_complete and board.value is not None:
+        board.raise_bound(board.value, PROGRAM_ORDERS)
+    elif is_complete:
+        return Stop(StopReason.INFEASIBLE)
+    return None
+
+
+@dataclass
+class OrderEnumeration:
+    """Depth-first search over program orders, each node in turn as its stream allows.
+
+    A beginning of an order is given up where it cannot end below the best makespan, or where
+    another one of the same nodes leaves every stream and every result no later.
+    """
+
+    instance: OverlapInstance
+    problem: Problem
+    clock: Clock
+    most: int  # beginnings to look at
+    best: float = math.inf  # ticks
+    order: list[int] | None = None
+    seen: dict[int, list[State]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        """Collect what comes before what, and what each node allocates and frees."""
+        instance = self.instance
+        count = len(instance.nodes)
+        self.length: list[int] = self.problem.duration[:count].tolist()
+        self.group = [
+            instance.groups.index(instance.group_of(node)) if kind is NodeKind.COMM else -1
+            for node, kind in enumerate(each.kind for each in instance.nodes)
+        ]
+        before = [set(deps) for deps in instance.deps]
+        for first, second in instance.orders:
+            before[second].add(first)
+        if instance.collective_order == "frozen":
+            for node, previous in instance.previous_in_group.items():
+                before[node].add(previous)
+        self.before = [sum(1 << node for node in earlier) for earlier in before]
+        self.users = users_of(instance.deps)
+        self.tail = [0] * count
+        for node in range(count - 1, -1, -1):
+            behind = max((self.tail[user] for user in self.users[node]), default=0)
+            self.tail[node] = self.length[node] + behind
+        self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        instance, at = self.instance, self.instance.index_of
+        buffers = instance.buffers or ()
+        cap = most_in_use(Fraction(instance.max_live_bytes or 0))
+        amounts, factor = as_integers(buffer.bytes for buffer in buffers)
+        self.cap, self.initial = cap * factor, 0
+        self.made = [0] * len(instance.nodes)
+        self.freed: list[list[tuple[int, int]]] = [[] for _ in instance.nodes]
+        for buffer, amount in zip(buffers, amounts, strict=True):
+            producer = -1 if buffer.producer is None else at[buffer.producer]
+            self.initial += amount if producer < 0 else 0
+            if producer >= 0:
+                self.made[producer] += amount
+            users = {at[name] for name in buffer.users} or {producer} - {-1}
+            if not buffer.kept:
+                mask = sum(1 << user for user in users)
+                for user in users:
+                    self.freed[user].append((mask, amount))
+
+    def run(self) -> bool:
+        """Search; return True if every order that may be better was tried."""
+        count = len(self.instance.nodes)
+        groups = len(self.instance.groups)
+        self.ends = [0] * count
+        self.left = [
+            sum(t for t, g in zip(self.length, self.group, strict=True) if g == which)
+            for which in range(-1, groups)
+        ]
+        self.looked = 0
+        if self.initial > self.cap:
+            return True
+        return self._extend([], 0, self.initial, [0] * (groups + 1))
+
+    def _extend(self, order: list[int], done: int, held: int, free: list[int]) -> bool:
+        """Try all orders that begin so; `free` are the ends of compute and of each group."""
+        self.looked += 1
+        if self.looked > self.most or self.clock.is_over:
+            return False
+        if len(order) == len(self.length):
+            self.best, self.order = max(free), list(order)
+            return True
+        if self._is_hopeless(free) or self._is_worse(done, free):
+            return True
+        ready = [
+            (self._end(node, free), node)
+            for node, before in enumerate(self.before)
+            if not done >> node & 1 and before & done == before
+        ]
+        for end, node in sorted(ready):
+            after = done | 1 << node
+            peak = held + self.made[node]
+            if peak > self.cap or end - self.length[node] + self.tail[node] >= self.best:
+                continue
+            freed = sum(amount for mask, amount in self.freed[node] if mask & after == mask)
+            stream = self.group[node] + 1
+            earlier, self.ends[node] = free[stream], end
+            free[stream] = end
+            self.left[stream] -= self.length[node]
+            order.append(node)
+            is_complete = self._extend(order, after, peak - freed, free)
+            order.pop()
+            self.left[stream] += self.length[node]
+            free[stream] = earlier
+            if not is_complete:
+                return False
+        return True
+
+    def _end(self, node: int, free: list[int]) -> int:
+        ready = max((self.ends[dep] for dep in self.instance.deps[node]), default=0)
+        return max(free[0], ready, free[self.group[node] + 1]) + self.length[node]
+
+    def _is_hopeless(self, free: list[int]) -> bool:
+        return any(end + left >= self.best for end, left in zip(free, self.left, strict=True))
+
+    def _is_worse(self, done: int, free: list[int]) -> bool:
+        open_ends = [
+            self.ends[node]
+            for node in range(len(self.length))
+            if done >> node & 1 and any(not done >> user & 1 for user in self.users[node])
+        ]
+        state = (*free, *open_ends)
+        known = self.seen[done]
+        if any(all(a <= b for a, b in zip(other, state, strict=True)) for other in known):
+            return True
+        known[:] = [o for o in known if not all(a <= b for a, b in zip(state, o, strict=True))]
+        known.append(state)
+        return False
