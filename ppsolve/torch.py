@@ -12,6 +12,7 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 
 from ppsolve.models.kinds.pipeline.runtime import as_torch_runs
 from ppsolve.solver.formats.torch.checkpoint import checkpointed
+from ppsolve.solver.formats.torch.overlap.ordering import overlap_pass, use_overlap_pass
 from ppsolve.solver.formats.torch.profile import Repeats, profile_stages
 from ppsolve.solver.formats.torch.runtime import (
     Compared,
@@ -36,9 +37,11 @@ __all__ = [
     "compare_run",
     "feeding_order",
     "measured_again",
+    "overlap_pass",
     "predictions_of",
     "profile_stages",
     "record_steps",
     "steps_of",
     "timed_again",
+    "use_overlap_pass",
 ]

@@ -1,0 +1,1 @@
+"""The overlap order of a compiled graph: read from Inductor, solved, verified, applied."""
