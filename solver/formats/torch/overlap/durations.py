@@ -1,9 +1,10 @@
-"""How long scheduler nodes run: measured where a table has them, else as Inductor estimates."""
+"""How long scheduler nodes run: measured where a profile has them, else as Inductor estimates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 
@@ -11,31 +12,47 @@ from typing import Any
 class Estimates:
     """Run times of scheduler nodes in ms.
 
-    A table has the run time of an op by its signature: `signature_of` says which; what it does not
-    have is asked of ``config.estimate_op_runtime``, the user's or Inductor's own.
+    A profile is a trace of ``torch.profiler`` with recorded shapes: torch's own
+    ``ProfileGuidedEstimator`` finds collectives by group, type and size, and other ops by shapes.
+    What it does not have is asked of ``config.estimate_op_runtime``, the user's or Inductor's own.
     """
 
-    table: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def overrides(self) -> bool:
-        """Whether there is anything measured."""
-        return bool(self.table)
+    profile: str | None = None  # path of the trace
 
     def measured(self, node: Any) -> float | None:
-        """Return the measured run time of a node in ms, None where the table has none."""
-        return self.table.get(signature_of(node)) if self.table else None
+        """Return the measured run time of a node in ms, None where the profile has none."""
+        if self.profile is None:
+            return None
+        estimator = _estimator(self.profile)
+        found: list[float] = []
+        for each in node.get_nodes():
+            # A kernel that Inductor generates from several ops is none of them.
+            origins = list(each.node.get_origins()) if _is_extern(each.node) else []
+            times = [time for origin in origins if (time := estimator(origin)) is not None]
+            if not times:
+                return None
+            found += times
+        return sum(found)
 
     def __call__(self, node: Any) -> float:
         """Return the run time of a node in ms."""
+        from torch._inductor import comms
+
         known = self.measured(node)
-        return float(_estimated(node) if known is None else known)
+        return float(comms.estimate_op_runtime(node) or 0.0) if known is None else known
 
 
-def _estimated(node: Any) -> float:
-    from torch._inductor import comms
+@cache
+def _estimator(profile: str) -> Any:
+    from torch._inductor.fx_passes.profile_guided_estimation import ProfileGuidedEstimator
 
-    return float(comms.estimate_op_runtime(node) or 0.0)
+    return ProfileGuidedEstimator(profile)
+
+
+def _is_extern(kernel: Any) -> bool:
+    from torch._inductor import ir
+
+    return isinstance(kernel, ir.ExternKernel)
 
 
 def measured_share(durations: Estimates, nodes: Sequence[Any]) -> float:
@@ -54,15 +71,3 @@ def measured_share(durations: Estimates, nodes: Sequence[Any]) -> float:
     times = [(durations(node), durations.measured(node)) for node in nodes]
     total = sum(time for time, _ in times)
     return sum(known for _, known in times if known is not None) / total if total else 0.0
-
-
-def signature_of(node: Any) -> str:
-    """Return op, shapes and dtype of a node's kernel, as the table of run times names them."""
-    kernel = node.node
-    name = getattr(kernel, "python_kernel_name", None) or getattr(kernel, "op_overload", None)
-    sizes = [
-        f"{tuple(int(size) for size in each.node.get_size())}:{each.node.get_dtype()}"
-        for each in node.get_outputs()
-        if hasattr(each.node, "get_size") and hasattr(each.node, "get_dtype")
-    ]
-    return f"{name or type(node).__name__} {' '.join(sizes)}"

@@ -9,7 +9,8 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,14 @@ class OverlapPass:
 
     time_limit: float = 2.0  # seconds for a graph
     memory: float | str | None = AS_COMPILED  # most memory: a factor of the peak as compiled
-    durations: Estimates = field(default_factory=Estimates)
+    profile: str | None = (
+        None  # trace of torch.profiler whose run times are taken where it has them
+    )
     collectives: Collectives = "chained"  # "frozen": one order per group; "free": a new one
     dump: str | None = None  # folder for the instances
     cache: str | None = None  # folder of the answers
     patience: float = 60.0  # seconds for which ranks wait for each other
+    group: Any = None  # torch.distributed.ProcessGroup whose ranks agree; all by default
     graphs: int = 0  # of them so far
 
     def __call__(self, nodes: Sequence[Any]) -> list[Any]:
@@ -68,7 +72,7 @@ class OverlapPass:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options alone: Inductor finds compiled code again by a hash of them."""
-        options = (self.time_limit, self.memory, self.durations, self.collectives)
+        options = (self.time_limit, self.memory, self.profile, self.collectives)
         return OverlapPass, options
 
     def _ordered(self, given: list[Any]) -> list[Any]:
@@ -80,13 +84,15 @@ class OverlapPass:
             return given
         began = time.monotonic()
         cap = self._cap(graph.peak(given))
-        instance = graph.instance(self.durations, f"graph-{self.graphs}", cap)
+        durations = Estimates(self.profile)
+        instance = graph.instance(durations, f"graph-{self.graphs}", cap)
         if self.dump is not None:
             write_text(Path(self.dump) / f"{instance.name}.json", instance_text(instance))
         digest = self._digest(instance)
-        names = agreed_order(digest, lambda: self._solved(instance, digest), self.patience)
+        solve = partial(self._solved, instance, digest)
+        names = agreed_order(digest, solve, self.patience, self.group)
         if names is None:
-            raise PpsolveError("ranks compile different graphs, or none is better")
+            raise PpsolveError("ranks compile different graphs, or no order was found in time")
         by_name = {node.get_name(): node for node in given}
         order = [by_name[name] for name in names]
         broken = graph.broken(order, cap)
@@ -98,7 +104,7 @@ class OverlapPass:
             sum(one is not other for one, other in zip(order, given, strict=True)),
             len(given),
             time.monotonic() - began,
-            100 * measured_share(self.durations, given),
+            100 * measured_share(durations, given),
         )
         return order
 
@@ -209,7 +215,5 @@ def use_overlap_pass(**options: Any) -> Iterator[OverlapPass]:
     }
     if hasattr(config.aten_distributed_optimizations, "enable_simple_overlap"):
         values["aten_distributed_optimizations.enable_simple_overlap"] = False
-    if chosen.durations.overrides:
-        values["estimate_op_runtime"] = chosen.durations
     with config.patch(values):
         yield chosen

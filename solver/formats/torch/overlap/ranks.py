@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import count
+from typing import Any
 
 Solve = Callable[[], list[str] | None]
 
 PREFIX = "ppsolve/overlap"
-_turns = count()
+_turns: Counter[str] = Counter()
 
 
-def agreed_order(digest: str, solve: Solve, patience: float) -> list[str] | None:
+def agreed_order(digest: str, solve: Solve, patience: float, group: Any = None) -> list[str] | None:
     """Return the order that all ranks apply to the graph that they compile now.
 
-    Rank 0 solves once every rank has told the same hash through the store of the default process
-    group, then tells its answer. Ranks that wait in vain keep their order: as orders keep the
-    collectives as they are, that is slower but hangs nothing.
+    The first rank solves once every rank has told the same hash through the store of the default
+    process group, then tells its answer. Ranks that wait in vain keep their order: as orders keep
+    the collectives as they are, that is slower but hangs nothing.
 
     Parameters
     ----------
@@ -28,6 +29,8 @@ def agreed_order(digest: str, solve: Solve, patience: float) -> list[str] | None
         Returns the names of the nodes in order, or None.
     patience : float
         Seconds for which ranks wait for one another.
+    group : torch.distributed.ProcessGroup, optional
+        The ranks; all by default.
 
     Returns
     -------
@@ -38,13 +41,15 @@ def agreed_order(digest: str, solve: Solve, patience: float) -> list[str] | None
 
     if not dist.is_available() or not dist.is_initialized():
         return solve()
-    ranks = dist.get_world_size()
-    if ranks == 1 or dist.get_backend() == "fake":
+    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+    if len(ranks) == 1 or dist.get_backend(group) == "fake":
         return solve()
     store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - there is no other way
-    turn, limit = f"{PREFIX}/{next(_turns)}", timedelta(seconds=patience)
-    if dist.get_rank() == 0:
-        others = [f"{turn}/{rank}" for rank in range(1, ranks)]
+    name = f"{PREFIX}/{'-'.join(map(str, ranks))}"
+    turn, limit = f"{name}/{_turns[name]}", timedelta(seconds=patience)
+    _turns[name] += 1
+    if dist.get_rank() == ranks[0]:
+        others = [f"{turn}/{rank}" for rank in ranks[1:]]
         told: list[str] | None = None
         try:
             store.wait(others, limit)
@@ -54,7 +59,7 @@ def agreed_order(digest: str, solve: Solve, patience: float) -> list[str] | None
             store.set(f"{turn}/order", json.dumps([digest, told]))
         return told
     store.set(f"{turn}/{dist.get_rank()}", digest)
-    # Rank 0 waits for the slowest rank first, and solves.
+    # The first rank waits for the slowest rank, then solves.
     store.wait([f"{turn}/order"], 2 * limit)
     first, names = json.loads(store.get(f"{turn}/order").decode())
     return names if first == digest else None
