@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ppsolve.solver.formats.torch.overlap.durations import Estimates
 from ppsolve.solver.formats.torch.overlap.graph import CompiledGraph
 from ppsolve.solver.formats.torch.overlap.ordering import OverlapPass, use_overlap_pass
 from tests.formats.torch.overlap.graphs import STEPS, arguments, inductor, run_time, see
+from tests.paths import ROOT
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -191,6 +193,20 @@ def test_compiled_steps_equal_eager_ones(group: Any, name: str) -> None:
     assert any(moved)
     for one, other in zip(found, expected, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_five_lines_of_the_page(group: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "how-to" / "torch-compile.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    batch, *weights = arguments("sharded step", RANKS)
+
+    def model(given: Any) -> Any:
+        return STEPS["sharded step"](group, given, *weights)
+
+    torch._dynamo.reset()
+    names = {"model": model, "batch": batch}
+    exec(compile(program, "torch-compile.md", "exec"), names)
+    torch._dynamo.reset()
 
 
 def test_the_pass_is_used_inside_its_block_only() -> None:
