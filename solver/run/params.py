@@ -64,6 +64,7 @@ class ProgramParams:
 
     order_nodes: int = 64  # nodes up to which all program orders are tried
     orders: int = 200_000  # beginnings of orders to look at
+    moves: int = 1_000_000  # of single nodes to try, where kernels and collectives slow each other
 
 
 @dataclass(frozen=True)

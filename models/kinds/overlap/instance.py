@@ -72,6 +72,7 @@ class OverlapNode(StrictModel):
     group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
     bytes: Number = Field(default=0, validate_default=True)  # of its output; 0 for a wait
     collective: str | None = None  # e.g. ``all_gather``; for display
+    category: str | None = None  # of a kernel, as rules of contention name it
     after: tuple[str, ...] = ()  # earlier nodes that stay before it in the program
 
     @model_serializer(mode="wrap")
@@ -79,6 +80,18 @@ class OverlapNode(StrictModel):
         # A kernel of no length says so, although 0 is the default of waits.
         written: dict[str, Any] = write(self)
         return written if self.kind is NodeKind.WAIT else {"duration": 0, **written}
+
+
+Factor = Annotated[Number, Field(ge=1, le=100)]
+
+
+class Contention(StrictModel):
+    """How much longer kernels and collectives take while both run."""
+
+    collective: str | None = None  # as `collective` of nodes; None: all
+    category: str | None = None  # of kernels; None: all
+    kernel_factor: Factor = Field(default=1, validate_default=True)
+    collective_factor: Factor = Field(default=1, validate_default=True)
 
 
 class OverlapBuffer(StrictModel):
@@ -111,6 +124,8 @@ class OverlapInstance(Instance):
     buffers : list of OverlapBuffer, optional
         What is held, counted along the program order: a node allocates what it makes before it
         frees what it was the last to use. Without them the outputs of nodes are held, over time.
+    contention : list of Contention
+        Durations are those of nodes alone; of several rules for a pair the largest factors hold.
     objective : {"makespan", "makespan_then_bytes"}
         The objective; the second then lowers the peak of live bytes.
     """
@@ -125,6 +140,7 @@ class OverlapInstance(Instance):
     max_in_flight: Annotated[int | dict[str, int], BeforeValidator(_cap)] | None = None
     max_live_bytes: Number | None = None
     buffers: Annotated[tuple[OverlapBuffer, ...], Field(max_length=MAX_NODES)] | None = None
+    contention: Annotated[tuple[Contention, ...], Field(max_length=1000)] = ()
     objective: Literal["makespan", "makespan_then_bytes"] = "makespan"
 
     @model_validator(mode="after")
@@ -165,6 +181,8 @@ class OverlapInstance(Instance):
     def _check_kind(self, index: int, node: OverlapNode) -> None:
         if node.kind is not NodeKind.WAIT and "duration" not in node.model_fields_set:
             raise _fault(index, ".duration", "this field is required")
+        if node.kind is not NodeKind.COMPUTE and node.category is not None:
+            raise _fault(index, ".category", "expected on kernels only")
         if node.kind is not NodeKind.COMM:
             for key in ("group", "collective"):
                 if getattr(node, key) is not None:

@@ -31,13 +31,15 @@ class LoweredOverlap:
         Parameters
         ----------
         instance, problem
-            The program and its problem.
+            The program and its problem, or that of an order under contention.
 
         Returns
         -------
         LoweredOverlap
-            The problem with its launch and release ops, keyed by node.
+            The problem of nodes alone with its launch and release ops, keyed by node.
         """
+        if len(problem.choice):
+            problem = lower_overlap(instance)
         added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
         for op in range(len(instance.nodes), problem.num_ops):
             word, _, name = problem.op_name(op).partition(":")
@@ -79,6 +81,9 @@ class _OverlapLowering:
     def __init__(self, instance: OverlapInstance, *, exact: bool) -> None:
         self.instance = instance
         durations = {Fraction(node.duration) for node in instance.nodes}
+        if instance.contention and any(durations):
+            # What stretches ends between ticks, and is rounded up: these are short.
+            durations.add(min(filter(None, durations)) / 1024)
         self.scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
         self.builder = ProblemBuilder(instance.name, self.scale)
         self.compute = self.builder.add_resource("compute")

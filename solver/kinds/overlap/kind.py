@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ppsolve.models.core.problem import Problem
@@ -24,14 +24,17 @@ from ppsolve.solver.kinds.overlap.heuristics import (
     plan_of_schedule,
 )
 from ppsolve.solver.kinds.overlap.program_orders import (
+    MOVES,
     PROGRAM_ORDERS,
     has_few_nodes,
+    move_nodes,
     search_orders,
 )
 from ppsolve.solver.kinds.overlap.realise import realised, run_order
-from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order
+from ppsolve.solver.kinds.overlap.replay import is_valid_order
+from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order, positions
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn, whole
+from ppsolve.solver.run.step import Outcome, Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
@@ -50,8 +53,26 @@ class OverlapKind(Kind[OverlapInstance]):
 
     orders_are: ClassVar[str | None] = "program order"
 
+    def problem_of(self, instance: OverlapInstance, *, exact: bool, document: Any) -> Problem:
+        """Lower a program; under contention with the durations of the order of a document."""
+        problem = super().problem_of(instance, exact=exact, document=document)
+        names = document.get("order") if isinstance(document, dict) else None
+        if not instance.contention or not isinstance(names, list | tuple):
+            return problem
+        order = positions(instance, names)
+        if not is_valid_order(instance, order):
+            return problem
+        return run_order(instance, LoweredOverlap.of(instance, problem), order)[0].problem
+
+    def claims_of(self, instance: OverlapInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the order of a schedule under contention, which its durations depend on."""
+        order: list[int] = schedule.problem.choice.tolist()
+        return {"order": [instance.nodes[node].name for node in order]} if order else None
+
     def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a program."""
+        if instance.contention:
+            return ContendedTask(self, instance, self.lower(instance, exact=exact))
         return ProgramTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
@@ -92,6 +113,11 @@ class OverlapKind(Kind[OverlapInstance]):
     ) -> list[Violation]:
         """Return the claims of a document about its program order that do not hold."""
         return check_order(instance, problem, data, schedule)
+
+
+def half(turn: Turn) -> float:
+    """Give a step half of the time that is left."""
+    return 0.5
 
 
 def wants_least_bytes(turn: Turn) -> bool:
@@ -173,6 +199,46 @@ class ProgramTask(ScheduleTask):
             program = ProgramReport(self.instance, self.problem, best.order)
             found |= program.figures() | program.curves()
         return found | {"least_peak_bytes": self.least_bytes}
+
+
+def solve_alone(turn: Turn) -> Outcome:
+    """Solve the program as if nothing slowed anything down, for orders and a bound."""
+    task, board = turn.task, turn.board
+    plain = task.instance.model_copy(update={"contention": ()})
+    alone = ProgramTask(task.kind, plain, task.problem)
+    alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
+
+    def tell(event: str, by: str) -> None:
+        best = alone.board.incumbent
+        if event == "bound":
+            board.raise_bound(alone.board.bound.value, by)
+        elif best is not None and best.order is not None:
+            run = run_order(task.instance, task.lowered, best.order)[0]
+            board.propose(run, by, order=best.order)
+
+    alone.board.subscribe(tell)
+    inner = replace(turn, task=alone, heuristics=())
+    steps = [step for step in (BOUNDS, QUICK, WHOLE) if step.applies(inner)]
+    return in_sequence(inner, steps)
+
+
+ALONE = Step("without contention", has_time_to_search, half, solve_alone, EXACT_SLACK)
+CONTENDED = Step(PROGRAM_ORDERS, has_few_nodes, half, search_orders)
+MOVING = Step(MOVES, has_time_to_search, whole, move_nodes)
+
+
+class ContendedTask(ProgramTask):
+    """A program whose kernels and collectives slow each other down.
+
+    What is proved of nodes alone is a bound. Few nodes are searched order by order, more of them by
+    moves of single nodes.
+    """
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = (BOUNDS, GREEDY, ALONE, CONTENDED, MOVING)
+
+    def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
+        """Say why an exact search of nodes alone ended."""
+        return answer.stop_reason
 
 
 OVERLAP = OverlapKind(

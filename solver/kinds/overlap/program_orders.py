@@ -7,35 +7,40 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import numpy as np
+
 from ppsolve.models.core.problem import Problem, most_in_use
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.overlap.contention import ContendedStreams, Slowdown
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
-from ppsolve.solver.kinds.overlap.realise import run_order
+from ppsolve.solver.kinds.overlap.realise import broken_cap, run_order
 from ppsolve.solver.run.step import Outcome, Stop, Turn
 from ppsolve.solver.run.steps import has_time_to_search
 
 PROGRAM_ORDERS = "program orders"
+MOVES = "moves"
 
 State = tuple[int, ...]
 """End of the compute stream, of each group, and of the nodes whose users are still to come."""
 
 
 def has_few_nodes(turn: Turn) -> bool:
-    """Apply to small programs with buffers under a cap, where a schedule may have no order."""
+    """Apply to small programs whose schedules may be no orders: of buffers, or under contention."""
     instance = turn.task.instance
     is_small = len(instance.nodes) <= turn.params.programs.order_nodes
     is_capped = instance.buffers is not None and instance.max_live_bytes is not None
-    return is_small and is_capped and has_time_to_search(turn)
+    return is_small and (is_capped or bool(instance.contention)) and has_time_to_search(turn)
 
 
 def search_orders(turn: Turn) -> Outcome:
     """Try every program order that may be better; raise the bound where all were tried."""
     task, board = turn.task, turn.board
     most = turn.params.programs.orders
-    found = OrderEnumeration(task.instance, task.problem, turn.clock, most)
+    kind = ContendedEnumeration if task.instance.contention else OrderEnumeration
+    found = kind(task.instance, task.problem, turn.clock, most)
     if board.value is not None:
         found.best = board.value
     is_complete = found.run()
@@ -92,9 +97,10 @@ class OrderEnumeration:
     def _count_bytes(self) -> None:
         instance, at = self.instance, self.instance.index_of
         buffers = instance.buffers or ()
-        cap = most_in_use(Fraction(instance.max_live_bytes or 0))
+        most = instance.max_live_bytes if buffers else None
         amounts, factor = as_integers(buffer.bytes for buffer in buffers)
-        self.cap, self.initial = cap * factor, 0
+        self.cap = math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+        self.initial = 0
         self.made = [0] * len(instance.nodes)
         self.freed: list[list[tuple[int, int]]] = [[] for _ in instance.nodes]
         for buffer, amount in zip(buffers, amounts, strict=True):
@@ -176,3 +182,86 @@ class OrderEnumeration:
         known[:] = [o for o in known if not all(a <= b for a, b in zip(state, o, strict=True))]
         known.append(state)
         return False
+
+
+class ContendedEnumeration(OrderEnumeration):
+    """The same where kernels and collectives slow each other down: only equal states are one."""
+
+    def run(self) -> bool:
+        """Search; return True if every order that may be better was tried."""
+        self.looked = 0
+        self.known: set[tuple[int, object]] = set()
+        streams = ContendedStreams(Slowdown(self.instance), self.length)
+        return self.initial > self.cap or self._extend_run([], 0, self.initial, streams)
+
+    def _extend_run(
+        self, order: list[int], done: int, held: int, streams: ContendedStreams
+    ) -> bool:
+        self.looked += 1
+        if self.looked > self.most or self.clock.is_over:
+            return False
+        if len(order) == len(self.length):
+            last = streams.copy()
+            last.drain()
+            makespan = max(last.end.values(), default=0)
+            if makespan < self.best:
+                self.best, self.order = makespan, list(order)
+            return True
+        key = done, streams.state()
+        if key in self.known:
+            return True
+        self.known.add(key)
+        for node, before in enumerate(self.before):
+            if done >> node & 1 or before & done != before:
+                continue
+            peak = held + self.made[node]
+            if peak > self.cap or streams.clock + self.tail[node] >= self.best:
+                continue
+            after, left = done | 1 << node, streams.copy()
+            left.run(node)
+            if self._must_end(after, left) >= self.best:
+                continue
+            freed = sum(amount for mask, amount in self.freed[node] if mask & after == mask)
+            if not self._extend_run([*order, node], after, peak - freed, left):
+                return False
+        return True
+
+    def _must_end(self, done: int, streams: ContendedStreams) -> int:
+        kernels = sum(
+            time
+            for node, time in enumerate(self.length)
+            if self.group[node] < 0 and not done >> node & 1
+        )
+        return streams.clock + kernels
+
+
+def move_nodes(turn: Turn) -> Outcome:
+    """Move single nodes of the best order to other places, as long as the makespan falls."""
+    task, board = turn.task, turn.board
+    best = board.incumbent
+    if best is None or best.order is None:
+        return None
+    search = OrderEnumeration(task.instance, task.problem, turn.clock, 0)
+    rng = np.random.default_rng(turn.options.seed)
+    order, value = list(best.order), best.value
+    for _ in range(turn.params.programs.moves):
+        if turn.clock.is_over or board.is_good_enough:
+            break
+        tried = _moved(order, search.before, rng)
+        run, timed = run_order(task.instance, task.lowered, tried)
+        if run.makespan <= value and broken_cap(task.instance, tried, timed) is None:
+            order, value = tried, run.makespan
+            board.propose(run, MOVES, order=order)
+    return None
+
+
+def _moved(order: list[int], before: list[int], rng: np.random.Generator) -> list[int]:
+    """Return an order with one node somewhere between what it needs and what needs it."""
+    turn = int(rng.integers(len(order)))
+    node = order[turn]
+    first = next((at for at in range(turn, 0, -1) if before[node] >> order[at - 1] & 1), 0)
+    users = (at for at in range(turn + 1, len(order)) if before[order[at]] >> node & 1)
+    last = next(users, len(order)) - 1
+    tried = order[:turn] + order[turn + 1 :]
+    tried.insert(int(rng.integers(first, last + 1)), node)
+    return tried

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
+from dataclasses import replace
 from enum import IntEnum
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
-from ppsolve.models.core.problem import most_in_use
+from ppsolve.models.core.problem import Problem, most_in_use
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
@@ -52,7 +53,7 @@ def realised(
     for late in (False, True) if lowered.problem.pools else (False,):
         order = _ProgramEmitter(instance, lowered, schedule, late=late).run()
         again, timed = run_order(instance, lowered, order)
-        broken = broken_cap(instance, order, timed) or check_schedule(lowered.problem, again)
+        broken = broken_cap(instance, order, timed) or check_schedule(again.problem, again)
         if not broken and (best is None or again.makespan < best[1].makespan):
             best = order, again
     return best
@@ -214,6 +215,27 @@ class _ProgramEmitter:
         found.append(wait)
 
 
+def stretched(
+    instance: OverlapInstance, problem: Problem, order: list[int], timed: Replay
+) -> Problem:
+    """Return the problem in which kernels and collectives take as long as an order makes them.
+
+    Parameters
+    ----------
+    instance, problem, order, timed
+        The program, its problem, an order and the replay of the order.
+
+    Returns
+    -------
+    Problem
+        The order is its `choice`.
+    """
+    duration = problem.duration.copy()
+    running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
+    duration[running] = (timed.end - timed.start)[running]
+    return replace(problem, duration=duration, choice=np.array(order, dtype=np.int64))
+
+
 def run_order(
     instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]
 ) -> tuple[Schedule, Replay]:
@@ -231,10 +253,13 @@ def run_order(
     Returns
     -------
     (Schedule, Replay)
-        Starts of all ops, and times of the n nodes, in ticks.
+        Starts of all ops, and times of the n nodes, in ticks. Under contention the problem of the
+        schedule has the durations of this order.
     """
     problem, count = lowered.problem, len(instance.nodes)
     timed = replay(instance, order, problem.duration[:count].tolist())
+    if instance.contention:
+        problem = stretched(instance, problem, order, timed)
     start = np.zeros(problem.num_ops, dtype=np.int64)
     start[:count] = timed.start
     waits = instance.of_kind(NodeKind.WAIT)

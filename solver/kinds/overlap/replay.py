@@ -13,6 +13,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
+from ppsolve.solver.kinds.overlap.contention import contended_times
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 
 
@@ -57,20 +58,21 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     Replay
         Times in ticks by place in the program, and the collectives in flight.
     """
-    start, end = _times(instance, order, durations)
+    times = contended_times if instance.contention else _times
+    start, end = times(instance, order, durations)
     waits = instance.of_kind(NodeKind.WAIT)
     return Replay(
-        start=np.array(start, dtype=np.int64),
-        end=np.array(end, dtype=np.int64),
-        makespan=max(end, default=0),
-        exposed_wait=sum(end[wait] - start[wait] for wait in waits),
+        start=start,
+        end=end,
+        makespan=int(end.max(initial=0)),
+        exposed_wait=int((end[waits] - start[waits]).sum()),
         in_flight=_in_flight(instance, order),
     )
 
 
 def _times(
     instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]
-) -> tuple[list[int], list[int]]:
+) -> tuple[IntArray, IntArray]:
     deps, nodes = instance.deps, instance.nodes
     start, end = [0] * len(nodes), [0] * len(nodes)
     clock = 0
@@ -88,7 +90,7 @@ def _times(
         else:
             start[node] = max(clock, ready)
             end[node] = clock = start[node] + durations[node]
-    return start, end
+    return np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
 
 
 def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int]:

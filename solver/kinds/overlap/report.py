@@ -152,7 +152,7 @@ def check_order(
     names = data.get("order") if isinstance(data, dict) else None
     if names is None:
         return []
-    order = _positions(instance, names)
+    order = positions(instance, names)
     found = list(_wrong(instance, problem, order, schedule))
     return found or list(_claims(data, ProgramReport(instance, problem, order).figures()))
 
@@ -166,7 +166,8 @@ def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]
         yield wrong(text)
 
 
-def _positions(instance: OverlapInstance, names: Any) -> list[int]:
+def positions(instance: OverlapInstance, names: Any) -> list[int]:
+    """Return the positions of named nodes; raises InputError where a name is none of a node."""
     if not isinstance(names, list | tuple):
         raise InputError("expected a list with the name of every node", field="order")
     found = []

@@ -1,0 +1,168 @@
+"""Streams on which kernels and collectives slow each other down while both run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+
+NONE = Fraction(1)
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Factors by which the nodes of a program stretch each other, by pairs of nodes."""
+
+    instance: OverlapInstance
+
+    @cached_property
+    def pairs(self) -> dict[tuple[int, int], tuple[Fraction, Fraction]]:
+        """Factor of the kernel and of the collective, by (kernel, collective)."""
+        found: dict[tuple[int, int], tuple[Fraction, Fraction]] = {}
+        nodes = self.instance.nodes
+        kernels = self.instance.of_kind(NodeKind.COMPUTE)
+        comms = self.instance.of_kind(NodeKind.COMM)
+        for rule in self.instance.contention:
+            for kernel in kernels:
+                if rule.category not in {None, nodes[kernel].category}:
+                    continue
+                for comm in comms:
+                    if rule.collective in {None, nodes[comm].collective}:
+                        one, other = found.get((kernel, comm), (NONE, NONE))
+                        found[kernel, comm] = (
+                            max(one, Fraction(rule.kernel_factor)),
+                            max(other, Fraction(rule.collective_factor)),
+                        )
+        return found
+
+
+@dataclass
+class ContendedStreams:
+    """A compute stream and one comm stream per group, run node by node in program order.
+
+    Times are whole ticks. Whatever runs does 1 / factor ticks of its work in a tick, by the largest
+    factor of what runs beside it. What is done of a work until something else begins or ends is
+    rounded down to whole ticks, an end is rounded up.
+    """
+
+    slowdown: Slowdown
+    length: Sequence[int]  # ticks of each node alone
+    clock: int = 0  # until which the compute stream is known
+    start: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+    queues: dict[str, list[int]] = field(default_factory=dict)  # launched, in order, by group
+    left: dict[int, int] = field(default_factory=dict)  # work of what runs
+
+    def copy(self) -> ContendedStreams:
+        """Return a copy that runs on by itself."""
+        queues = {group: list(queue) for group, queue in self.queues.items()}
+        return ContendedStreams(
+            self.slowdown,
+            self.length,
+            self.clock,
+            dict(self.start),
+            dict(self.end),
+            queues,
+            dict(self.left),
+        )
+
+    def run(self, node: int) -> None:
+        """Let the compute stream pass a node."""
+        instance = self.slowdown.instance
+        kind = instance.nodes[node].kind
+        if kind is NodeKind.COMM:
+            self.queues.setdefault(instance.group_of(node), []).append(node)
+            return
+        if kind is NodeKind.WAIT:
+            self.start[node] = self.clock
+        while any(dep not in self.end for dep in instance.deps[node]):
+            self._step(None)
+        ready = max((self.end[dep] for dep in instance.deps[node]), default=0)
+        assert ready <= self.clock
+        if kind is NodeKind.COMPUTE:
+            self.start[node] = self.clock
+            self.left[node] = self.length[node]
+            while node not in self.end:
+                self._step(node)
+        else:
+            self.end[node] = self.clock
+
+    def drain(self) -> None:
+        """Run what has been launched to its end."""
+        while any(self.queues.values()):
+            self._step(None)
+
+    def state(self) -> tuple[object, ...]:
+        """Return all that the rest of a run depends on."""
+        queues = tuple((group, tuple(queue)) for group, queue in sorted(self.queues.items()))
+        return self.clock, queues, tuple(sorted(self.left.items()))
+
+    def _step(self, kernel: int | None) -> None:
+        """Run to the next end of a collective or of the kernel."""
+        active = self._active()
+        factors = self._factors(kernel, active)
+        assert factors, "a program that waits for what nobody launched"
+        ends = {node: -(-self.left[node] * f.numerator // f.denominator) for node, f in factors}
+        step = min(ends.values())
+        self.clock += step
+        for node, factor in factors:
+            if ends[node] == step:
+                del self.left[node]
+                self.end[node] = self.clock
+            else:
+                self.left[node] -= step * factor.denominator // factor.numerator
+        for queue in self.queues.values():
+            if queue and queue[0] in self.end:
+                del queue[0]
+
+    def _active(self) -> list[int]:
+        """Return the collectives that run now, those that can begin now begun."""
+        deps = self.slowdown.instance.deps
+        heads = [queue[0] for queue in self.queues.values() if queue]
+        active = [head for head in heads if all(dep in self.end for dep in deps[head])]
+        for head in active:
+            if head not in self.start:
+                self.start[head] = self.clock
+                self.left[head] = self.length[head]
+        return active
+
+    def _factors(self, kernel: int | None, active: list[int]) -> list[tuple[int, Fraction]]:
+        pairs = self.slowdown.pairs
+        both = [pairs.get((kernel, comm), (NONE, NONE)) for comm in active if kernel is not None]
+        own = [other for _, other in both] if kernel is not None else [NONE] * len(active)
+        found = list(zip(active, own, strict=True))
+        if kernel is not None:
+            found.append((kernel, max((one for one, _ in both), default=NONE)))
+        return found
+
+
+def contended_times(
+    instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]
+) -> tuple[IntArray, IntArray]:
+    """Return when the nodes of a program order start and end where they slow each other down.
+
+    Parameters
+    ----------
+    instance, order, durations
+        As for `ppsolve.solver.kinds.overlap.replay.replay`.
+
+    Returns
+    -------
+    (int64[n], int64[n])
+        Starts and ends in ticks by place in the program.
+    """
+    streams = ContendedStreams(Slowdown(instance), durations)
+    for node in order:
+        streams.run(node)
+    streams.drain()
+    places = range(len(order))
+    return (
+        np.array([streams.start[place] for place in places], dtype=np.int64),
+        np.array([streams.end[place] for place in places], dtype=np.int64),
+    )
