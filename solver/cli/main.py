@@ -36,6 +36,7 @@ COMMANDS = {
     "goodput": ("goodput", "Goodput of data-parallel jobs."),
     "what-if": ("what_if", "What changes gain: micro-batches, memory, placement, recomputing."),
     "curve": ("curve", "Best makespan over memory or micro-batches."),
+    "buckets": ("buckets", "Say which collectives of a program to merge."),
     "stress": ("stress", "Replay a schedule with random durations."),
     "diagnose": ("traces", "Say how far from optimal a recorded run was."),
     "export": ("export", "Write a schedule as a file of a runtime or a viewer."),

@@ -167,7 +167,18 @@ def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]
 
 
 def positions(instance: OverlapInstance, names: Any) -> list[int]:
-    """Return the positions of named nodes; raises InputError where a name is none of a node."""
+    """Find named nodes; an `InputError` says which name is none.
+
+    Parameters
+    ----------
+    instance, names
+        The program, and what a document says its order is.
+
+    Returns
+    -------
+    list of int
+        Places in the program.
+    """
     if not isinstance(names, list | tuple):
         raise InputError("expected a list with the name of every node", field="order")
     found = []

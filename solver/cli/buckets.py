@@ -1,0 +1,52 @@
+"""``ppsolve buckets``: which collectives of a program to merge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.text import instance_text
+from ppsolve.solver.api.kinds import load_instance
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import about_options
+from ppsolve.solver.cli.options import argument, value
+from ppsolve.solver.cli.output import check_outputs, deliver, save, stdout_console
+from ppsolve.solver.studies.buckets import advise_buckets
+from ppsolve.solver.views.buckets import buckets_report
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.overlap.instance import OverlapInstance
+
+
+def buckets_command(
+    instance: Annotated[Path, argument("INSTANCE", "A program (kind overlap); - is stdin.")],
+    latency: Annotated[
+        float, value("X", "Time that each merged collective saves, in the instance's unit.")
+    ],
+    time_limit: Annotated[float, opt.time_limit("Wall seconds.")] = 30.0,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+    program_out: Annotated[
+        Path | None, value("FILE", "Write the program with merged collectives here.")
+    ] = None,
+) -> None:
+    """Find which collectives of a compiled graph to merge into buckets.
+
+    Neighbours of one group and type may be merged: fixed sizes are tried, then single merges and
+    cuts. Each bucket starts when the last of its collectives may, and holds its memory until the
+    last use of any.
+    """
+    check_outputs({"--output": output, "--program-out": program_out}, instance)
+    program = load_instance(instance)
+    if program.kind != "overlap":
+        raise InputError("expected a program (kind overlap)", source=str(instance), field="kind")
+    with about_options({"latency": "--latency"}):
+        found = advise_buckets(
+            cast("OverlapInstance", program), latency, time_limit=time_limit, seed=seed
+        )
+    if program_out is not None:
+        save(program_out, instance_text(found.program))
+    if not deliver(found, output, as_json=as_json):
+        stdout_console().print(buckets_report(found))
