@@ -130,10 +130,7 @@ def export_command(
         data = read_json(result)
         program = read_program(data, pipeline, heuristic=heuristic, replica=options.replica)
         program = in_data_order(program, may_permute=options.data_order is not None)
-        if counts is not None and program.layers not in {None, counts}:
-            split = ",".join(map(str, program.layers or ()))
-            raise InputError(f"expected the split of the schedule, {split}", field="--layers")
-        program = program if counts is None else replace(program, layers=counts)
+        program = program if counts is None else _split_as(program, counts)
         counts_of(program)
         settings = with_recomputed(program, settings, target.name)
         notes = [*notes_on_modes(program, settings, target.name), *target.unsaid(program)]
@@ -150,6 +147,13 @@ def export_command(
         say(f"note: {note}")
     if not target.is_tested:
         say(f"note: {target.name}: {NOT_TESTED}")
+
+
+def _split_as(program: RuntimeProgram, counts: tuple[int, ...]) -> RuntimeProgram:
+    if program.layers not in {None, counts}:
+        split = ",".join(map(str, program.layers or ()))
+        raise InputError(f"expected the split of the schedule, {split}", field="--layers")
+    return replace(program, layers=counts)
 
 
 def _export_picture(
