@@ -79,7 +79,10 @@ class OverlapNode(StrictModel):
     def _with_duration(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # A kernel of no length says so, although 0 is the default of waits.
         written: dict[str, Any] = write(self)
-        return written if self.kind is NodeKind.WAIT else {"duration": 0, **written}
+        if self.kind is NodeKind.WAIT or "duration" in written:
+            return written
+        first = {name: written.pop(name) for name in ("name", "kind") if name in written}
+        return {**first, "duration": 0, **written}
 
 
 Factor = Annotated[Number, Field(ge=1, le=100)]
