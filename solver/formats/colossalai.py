@@ -7,16 +7,13 @@ The runtime reads the type and the chunk of a node and takes micro-batches from 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
-from ppsolve.solver.formats.placement import folded, refuse_elsewhere
-from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.kinds.pipeline import grammar
-from ppsolve.solver.kinds.pipeline.grammar import Action
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline.runtimes.families import COLOSSALAI
 
-NAME = "ColossalAI"
 TYPES = {
     grammar.FORWARD: "F",
     grammar.BACKWARD_INPUT: "B",
@@ -46,11 +43,8 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
         JSON with the arguments ``pp_size``, ``num_model_chunks``, ``num_microbatches`` and
         ``scheduler_nodes`` of the plugin; nodes are the fields of ``ScheduledNode``.
     """
+    COLOSSALAI.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches
-    refuse_elsewhere(program, folded(ranks), f"{NAME} puts stages s and 2p - 1 - s on rank s")
-    _refuse_steps(program)
-    if count % ranks:
-        raise cannot_say(f"{NAME} needs a multiple of {ranks} micro-batches, got {count}")
     rows: Any = with_communications(program.rows, program.ends)
     nodes = [
         [
@@ -67,17 +61,3 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
     ]
     found: dict[str, Any] = {"pp_size": ranks, "pp_style": "zbv", "num_model_chunks": 2}
     return json.dumps(found | {"num_microbatches": count, "scheduler_nodes": nodes}) + "\n"
-
-
-def _refuse_steps(program: RuntimeProgram) -> None:
-    counts: Counter[tuple[int, str]] = Counter()
-    for step in (step for row in program.rows for step in row):
-        if not isinstance(step, Action) or step.kind not in TYPES:
-            raise cannot_say(f"op: {NAME} runs I and W apart, it has no {step}")
-        key = step.stage, step.kind
-        if step.microbatch != counts[key]:
-            raise cannot_say(
-                f"order: {NAME} runs the {step.kind} of each stage in the order of "
-                f"micro-batches, {step} comes before {step._replace(microbatch=counts[key])}"
-            )
-        counts[key] += 1

@@ -11,9 +11,8 @@ from itertools import accumulate
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.layers import counts_of
-from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
-from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
+from ppsolve.solver.formats.program import RuntimeProgram, Settings
+from ppsolve.solver.kinds.pipeline.runtimes.families import DEEPSPEED
 
 
 def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
@@ -35,10 +34,8 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
         JSON with ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
         stage s has the layers parts[s] to parts[s + 1] - 1.
     """
+    DEEPSPEED.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches
-    if chunks_if_looped(program, "DeepSpeed") != 1:
-        raise cannot_say(f"placement: DeepSpeed has one stage per rank, stage {ranks} is on rank 0")
-    refuse_other_orders(program, one_forward_one_backward(ranks, count), "DeepSpeed runs 1F1B")
     layers = counts_of(program)
     if layers is None:
         text = "DeepSpeed needs the layers of each stage: export a plan, or give them"

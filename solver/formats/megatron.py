@@ -1,9 +1,7 @@
 """Megatron-LM: flags of a program, layouts with times as instances, and recorded runs.
 
-Its order is fixed, the split of layers and the size of groups are free. Read in Megatron-LM main
-(2026-08-22): 1F1B with p - r - 1 forwards first, or interleaved with 2 (p - r - 1) + (v - 1) N, for
-rank r of p, v chunks per rank and groups of N micro-batches. Recorded runs, also of Primus, are
-``pp_rank_<r>.json`` per pipeline rank, and ``config.json``.
+Its order is fixed, the split of layers and the size of groups are free. Recorded runs, also of
+Primus, are ``pp_rank_<r>.json`` per pipeline rank, and ``config.json``.
 """
 
 from __future__ import annotations
@@ -27,13 +25,8 @@ from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
 from ppsolve.solver.formats.layers import MegatronLayout
-from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.kinds.pipeline.grammar import FORWARD
-from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
-from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
-
-NAME = "Megatron-LM"
+from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
 
 
 def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
@@ -53,14 +46,11 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     str
         The flags.
     """
-    ranks = len(program.rows)
-    chunks = chunks_if_looped(program, NAME)
+    order = MEGATRON.order_of(program.rows, program.shape)
+    ranks, chunks = program.shape.num_ranks, program.shape.chunks
     flags = [f"--pipeline-model-parallel-size {ranks}"]
-    if chunks == 1:
-        orders = one_forward_one_backward(ranks, program.num_microbatches)
-        refuse_other_orders(program, orders, f"{NAME} runs 1F1B with one stage per rank")
-    else:
-        flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {_group(program)}")
+    if order is not None and order.group_size is not None:
+        flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {order.group_size}")
     letters = layers.letters_of(program, settings.model)
     if letters is not None:
         layout = layers.parse_layout("|".join(letters), ranks)
@@ -87,23 +77,6 @@ def _chosen(program: RuntimeProgram) -> Iterator[str]:
     yield f"--global-batch-size {plan.microbatch_size * plan.replicas * program.num_microbatches}"
 
 
-def _group(program: RuntimeProgram) -> int:
-    """Return the micro-batches per group of an interleaved order; refuse other orders."""
-    ranks, count = len(program.rows), program.num_microbatches
-    if ranks == 1:
-        raise cannot_say(f"placement: {NAME} needs several ranks for several stages per rank")
-    leading = [a for a in program.actions(0) if a.kind == FORWARD]
-    size = next((n for n, action in enumerate(leading) if action.stage), len(leading))
-    if not ranks <= size <= count or 0 < count % size < ranks:
-        raise cannot_say(
-            f"order: {NAME} runs groups of {ranks} to {count} micro-batches, the last one not "
-            f"below {ranks}; rank 0 begins with {size} forwards of its first stage ({leading[0]})"
-        )
-    orders = interleaved_1f1b(ranks, program.num_stages // ranks, count, size)
-    refuse_other_orders(program, orders, f"{NAME} runs interleaved 1F1B in groups of {size}")
-    return size
-
-
 def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     """Return the flags of recomputed layers: one number for all stages.
 
@@ -117,8 +90,8 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     for stage, (count, there) in enumerate(zip(settings.recomputed, decoders, strict=True)):
         if count != min(most, there):
             raise InputError(
-                f"{NAME} recomputes as many layers of every stage: {min(most, there)} of stage "
-                f"{stage}, not {count}",
+                f"{MEGATRON.title} recomputes as many layers of every stage: "
+                f"{min(most, there)} of stage {stage}, not {count}",
                 field=layers.RECOMPUTE,
             )
     names = {"granularity": "full", "method": "block", "num-layers": most}
@@ -138,12 +111,12 @@ def _offloading(program: RuntimeProgram, settings: Settings) -> list[str]:
         return []
     if others:
         raise cannot_say(
-            f"modes: {NAME} offloads the first share of the groups of every stage and micro-batch, "
-            f"stage {others[0][0]} does not offload micro-batch {others[0][1]}"
+            f"modes: {MEGATRON.title} offloads the first share of the groups of every stage and "
+            f"micro-batch, stage {others[0][0]} does not offload micro-batch {others[0][1]}"
         )
     if not settings.offload_modules:
-        text = f"expected the modules of {NAME} whose inputs are offloaded, such as core_attn"
-        raise InputError(text, field="--offload-modules")
+        of = f"the modules of {MEGATRON.title} whose inputs are offloaded"
+        raise InputError(f"expected {of}, such as core_attn", field="--offload-modules")
     return [
         "--fine-grained-activation-offloading",
         f"--offload-modules {' '.join(settings.offload_modules)}",

@@ -14,12 +14,10 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.solver.formats.activations import FULL, layer_modes
 from ppsolve.solver.formats.layers import DECODER, EMBEDDING, LOSS, letters_of
-from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
-from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
-from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
+from ppsolve.solver.kinds.pipeline.runtimes.families import MINDFORMERS
 
-NAME = "MindFormers"
+NAME = MINDFORMERS.title
 
 LISTS = {
     "recompute": (FULL,),
@@ -49,15 +47,8 @@ def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
     InputError
         The placement, the order, a layer or the modes of a stage cannot be said.
     """
-    ranks, count = len(program.rows), program.num_microbatches
-    chunks = chunks_if_looped(program, NAME)
-    if chunks > 1 and count % ranks:
-        raise cannot_say(f"{NAME} needs a multiple of {ranks} micro-batches, got {count}")
-    if chunks == 1:
-        refuse_other_orders(program, one_forward_one_backward(ranks, count), f"{NAME} runs 1F1B")
-    else:
-        orders = interleaved_1f1b(ranks, chunks, count, ranks)
-        refuse_other_orders(program, orders, f"{NAME} runs interleaved 1F1B in groups of {ranks}")
+    MINDFORMERS.order_of(program.rows, program.shape)
+    ranks, count, chunks = len(program.rows), program.num_microbatches, program.shape.chunks
     stages = _stages(program, settings)
     layers = [sum(stage.values()) for stage in stages]
     even = sum(layers) // len(stages)

@@ -15,13 +15,13 @@ from typing import Any
 from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.solver.formats.layers import decoders_of
-from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.grammar import FORWARD, Action, Communication, Overlap, Step
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline.runtimes.families import PRIMUS
+from ppsolve.solver.kinds.pipeline.runtimes.placement import is_folded
 
-NAME = "Primus"
 TYPES = {
     FORWARD: "F",
     grammar.BACKWARD: "BW",
@@ -58,10 +58,9 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
         layers are recomputed also the settings ``recompute_granularity``, ``recompute_method`` and
         ``recompute_layer_ids``, where activations are offloaded ``offload``.
     """
-    is_v = is_folded(program)
-    chunks = 2 if is_v else chunks_if_looped(program, NAME)
+    PRIMUS.order_of(program.rows, program.shape)
+    is_v, chunks = is_folded(program.shape), program.shape.chunks
     algorithm = "zbv-formatted" if is_v else "zero-bubble" if chunks == 1 else "1f1b-interleaved"
-    _refuse_data_order(program)
     _refuse_offloading(program, is_v=is_v)
     rows = with_communications(program.rows, program.ends, local=True)
     table = _Table(program.stage_to_rank, program.copies)
@@ -93,17 +92,6 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any
     }
 
 
-def _refuse_data_order(program: RuntimeProgram) -> None:
-    actions = program.actions(program.stage_to_rank[0])
-    first = [action for action in actions if action.kind == FORWARD and action.stage == 0]
-    for index, action in enumerate(first):
-        if action.microbatch != index:
-            raise cannot_say(
-                f"data-order: {NAME} takes data in the order of forwards, on the first stage as "
-                f"on the last one; {action} is forward number {index}"
-            )
-
-
 def _refuse_offloading(program: RuntimeProgram, *, is_v: bool) -> None:
     stages = [stage for stage, row in enumerate(program.modes) if OFFLOAD in row]
     if not stages:
@@ -111,14 +99,16 @@ def _refuse_offloading(program: RuntimeProgram, *, is_v: bool) -> None:
     if not is_v or stages[-1] >= len(program.rows):
         stage = stages[-1] if is_v else stages[0]
         raise cannot_say(
-            f"modes: {NAME} offloads the first chunk of each rank of a V placement (vshape) only, "
+            f"modes: {PRIMUS.title} offloads the first chunk of each rank of a V placement (vshape) only, "
             f"this is stage {stage}"
         )
     if not program.copies:
         raise cannot_say("modes: expected a schedule with copies (O, L), it has none")
     pair = next((s for row in program.rows for s in row if isinstance(s, Overlap)), None)
     if pair is not None:
-        raise cannot_say(f"modes: {NAME} offloads nothing beside combined groups such as {pair}")
+        raise cannot_say(
+            f"modes: {PRIMUS.title} offloads nothing beside combined groups such as {pair}"
+        )
 
 
 class _Table:

@@ -26,7 +26,8 @@ from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, actions_of
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
-from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, shape_of, simulated
+from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
+from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
@@ -79,6 +80,11 @@ class RuntimeProgram:
         """Rank of each stage."""
         ranks = stages_to_ranks(self.rows)
         return tuple(ranks[stage] for stage in range(len(ranks)))
+
+    @property
+    def shape(self) -> PipelineShape:
+        """Shape of the pipeline."""
+        return PipelineShape(self.num_microbatches, self.stage_to_rank)
 
     @property
     def num_stages(self) -> int:

@@ -26,10 +26,10 @@ from ppsolve.solver.kinds.pipeline.programs.communications import with_communica
 from ppsolve.solver.kinds.pipeline.programs.rules import (
     broken_exchanges,
     broken_rules,
-    shape_of,
     simulated,
     simulated_entry,
 )
+from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from ppsolve.solver.run.entries import relative_gap
 from ppsolve.solver.structure.implied import ImpliedOrder
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.layers import EMBEDDING, LOSS, MTP, letters_of
-from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.formats.torch_csv import torch_csv
-
-NAME = "torchtitan"
+from ppsolve.solver.kinds.pipeline.runtimes.families import TORCHTITAN
+from ppsolve.solver.kinds.pipeline.runtimes.placement import is_folded
 
 
 def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) -> dict[Path, str]:
@@ -44,9 +43,8 @@ def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) ->
         raise InputError("expected a file: there are three of them", field="--output")
     table = path.with_suffix(".csv")
     snippet = path.with_suffix(".py") if path.suffix in {".csv", ".toml"} else path
-    schedule = "ZBVZeroBubble" if is_folded(program) else "PipelineScheduleMulti"
-    if not is_folded(program):
-        chunks_if_looped(program, NAME)
+    TORCHTITAN.order_of(program.rows, program.shape)
+    schedule = "ZBVZeroBubble" if is_folded(program.shape) else "PipelineScheduleMulti"
     keys: dict[str, Any] = {
         "pipeline_parallel_degree": len(program.rows),
         "pipeline_parallel_schedule": schedule,
@@ -67,7 +65,7 @@ def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | No
     if letters is None:
         return None
     if any(MTP in stage for stage in letters):
-        raise InputError(f"split: {NAME} has no layer m", field="--model")
+        raise InputError("split: torchtitan has no layer m", field="--model")
     layer = count()
     names = {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}
     return [

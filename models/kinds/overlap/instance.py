@@ -81,7 +81,9 @@ class OverlapNode(StrictModel):
         written: dict[str, Any] = write(self)
         if self.kind is NodeKind.WAIT or "duration" in written:
             return written
-        first = {name: written.pop(name) for name in ("name", "kind") if name in written}
+        first: dict[str, Any] = {
+            name: written.pop(name) for name in ("name", "kind") if name in written
+        }
         return {**first, "duration": 0, **written}
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
@@ -46,19 +45,11 @@ from ppsolve.solver.kinds.pipeline.programs.communications import (
     stages_to_ranks,
     transfer_of,
 )
+from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, StaticOrders
 
 MOST_MISSING = 1000
 """Most missing ops that are listed; one wrong number can make millions seem to be missing."""
-
-
-@dataclass(frozen=True)
-class PipelineShape:
-    """The pipeline that a program must be of."""
-
-    num_microbatches: int
-    stage_to_rank: tuple[int, ...]
-    is_split: bool = True  # whether backwards may be split in I and W
 
 
 def broken_rules(
@@ -364,29 +355,6 @@ def _blocked(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Vio
 
 def _at(rows: Rows, heads: Sequence[int], rank: int) -> Step | None:
     return rows[rank][heads[rank]] if heads[rank] < len(rows[rank]) else None
-
-
-def shape_of(instance: PipelineInstance) -> PipelineShape:
-    """Return the shape that programs of a pipeline must have.
-
-    Raises
-    ------
-    InputError
-        A stage of the pipeline lives on several ranks.
-    """
-    for field, is_there in (
-        ("replicas", instance.replicas is not None),
-        ("placement", instance.placement == "bidirectional"),
-    ):
-        if is_there:
-            raise InputError(
-                "expected one rank per stage, which such a pipeline does not have",
-                source=instance.name,
-                field=field,
-            )
-    return PipelineShape(
-        instance.num_microbatches, instance.stage_to_device, instance.times.is_split
-    )
 
 
 def simulated(

@@ -1,0 +1,55 @@
+"""The shape of a pipeline that programs are of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+
+
+@dataclass(frozen=True)
+class PipelineShape:
+    """The pipeline that a program must be of."""
+
+    num_microbatches: int
+    stage_to_rank: tuple[int, ...]
+    is_split: bool = True  # whether backwards may be split in I and W
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return max(self.stage_to_rank) + 1
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.stage_to_rank)
+
+    @property
+    def chunks(self) -> int:
+        """Stages per rank, where all ranks have as many."""
+        return self.num_stages // self.num_ranks
+
+
+def shape_of(instance: PipelineInstance) -> PipelineShape:
+    """Return the shape that programs of a pipeline must have.
+
+    Raises
+    ------
+    InputError
+        A stage of the pipeline lives on several ranks.
+    """
+    for field, is_there in (
+        ("replicas", instance.replicas is not None),
+        ("placement", instance.placement == "bidirectional"),
+    ):
+        if is_there:
+            raise InputError(
+                "expected one rank per stage, which such a pipeline does not have",
+                source=instance.name,
+                field=field,
+            )
+    return PipelineShape(
+        instance.num_microbatches, instance.stage_to_device, instance.times.is_split
+    )

@@ -1,0 +1,100 @@
+"""The schedules that a runtime runs, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.kinds.pipeline.actions import Order
+from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
+from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
+
+Rows = Sequence[Sequence[ComputeStep]]
+"""The steps of each rank, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class FixedOrder:
+    """One order that a runtime runs."""
+
+    words: str  # the settings that make the runtime run it
+    orders: Sequence[Order]  # of each rank
+    group_size: int | None = None  # micro-batches that run through a chunk before the next one
+
+
+@dataclass(frozen=True)
+class RuntimeFamily:
+    """The schedules that a runtime runs."""
+
+    name: str  # what ``--for`` and ``--to`` say
+    title: str  # the name in sentences
+    # takes the shape and `title`; returns why no schedule of such a pipeline can be run, or None
+    fits: Callable[[PipelineShape, str], str | None]
+    # the orders that are run, of runtimes that run few; None where any order may be run that keeps
+    # the rules
+    orders: Callable[[PipelineShape], Iterable[FixedOrder]] | None = None
+    rule: Callable[[PipelineShape], str] = lambda _: "any order"  # what they are, in words
+    # takes rows, shape and `title`; returns the first rule that the rows break, or None
+    breaks: Callable[[Rows, PipelineShape, str], str | None] = lambda *_: None
+    # which stages may recompute: each with a mode of its own, all with one mode, or none
+    recomputes: Literal["stage", "all", "none"] = "none"
+    has_windows: bool = False  # whether it may keep the first micro-batches of each window
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all its orders can be tried."""
+        return self.orders is not None
+
+    def obstacle(self, instance: PipelineInstance) -> str | None:
+        """Return in words why no schedule of a pipeline can be run, or None if some can."""
+        try:
+            return self.fits(shape_of(instance), self.title)
+        except InputError as error:
+            return f"{error.field}: {error.message}"
+
+    def order_of(self, rows: Rows, shape: PipelineShape) -> FixedOrder | None:
+        """Return the one of its orders that a program is in, None where any order is run.
+
+        Parameters
+        ----------
+        rows : sequence of sequence of Action or Overlap
+            The steps of each rank.
+        shape : PipelineShape
+            The pipeline of the program.
+
+        Returns
+        -------
+        FixedOrder or None
+
+        Raises
+        ------
+        InputError
+            The runtime cannot run the program; names the rule and the first op that breaks it.
+        """
+        wrong = self.fits(shape, self.title) or self.breaks(rows, shape, self.title)
+        if wrong is not None:
+            raise InputError(wrong, field="schedule")
+        if self.orders is None:
+            return None
+        latest, found = (-1, -1), ""
+        for order in self.orders(shape):
+            place, found_here = _first_difference(rows, order.orders)
+            if place is None:
+                return order
+            if place > latest:
+                latest, found = place, found_here
+        text = f"order: {self.title} runs {self.rule(shape)}; {found}"
+        raise InputError(text, field="schedule")
+
+
+def _first_difference(rows: Rows, orders: Sequence[Order]) -> tuple[tuple[int, int] | None, str]:
+    for rank, (row, order) in enumerate(zip(rows, orders, strict=True)):
+        for place, (step, wanted) in enumerate(zip_longest(row, order)):
+            if step != wanted:
+                text = f"rank {rank} runs {step} at place {place}, not {wanted}"
+                return (rank, place), text
+    return None, ""
