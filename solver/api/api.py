@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
@@ -10,9 +10,12 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.instances import Instance
+from ppsolve.solver.api.for_runtime import optimize_for
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.readying import UnreadyTask, task_in_time
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener
@@ -38,6 +41,7 @@ def optimize(
     start: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any] | None = None,
     began: float | None = None,
     params: SearchParams | Mapping[str, float] | None = None,
+    runtime: str | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
 
@@ -85,6 +89,11 @@ def optimize(
     params : SearchParams, mapping of str to float, or None
         Budgets of the steps, or those that differ, by path: ``{"exact.windows.growth": 1.5}``. They
         are listed in ``docs/budgets.md``.
+    runtime : str or None
+        Only schedules that this runtime runs: ``megatron``, ``torch``, ``torchtitan``,
+        ``deepspeed``, ``primus`` or ``colossalai``. Of one that runs few orders all are timed; the
+        rest of the time goes to the best of all schedules, with which the result compares them
+        (`RuntimeFigures`). Value, bound and status are those of the runtime.
 
     Returns
     -------
@@ -96,7 +105,7 @@ def optimize(
     ------
     InputError
         An option is out of range, a heuristic or a budget is unknown, times without a common tick
-        are refused, or `start` is no valid schedule of the instance.
+        are refused, `start` is no valid schedule of the instance, or `runtime` runs none of it.
     """
     options = Options(
         time_limit=time_limit,
@@ -114,16 +123,22 @@ def optimize(
     kind = kind_of(instance)
     chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
 
-    def make() -> Task:
-        task = kind.task(instance, exact=exact)
+    def ready(task: Task, known: Any = start) -> Task:
         if robust is not None:
             task.refuse_robust()
-        if start is not None:
-            task.begin_from(start)
+        if known is not None:
+            task.begin_from(known)
         return task
 
-    task = task_in_time(make, clock) or UnreadyTask(kind, instance)
-    return SolveRun(task, chosen, options, on_progress, clock, budgets).execute()
+    def run(
+        make: Callable[[], Task], own: Clock = clock, asked: Sequence[Heuristic] = chosen
+    ) -> Result:
+        task = task_in_time(make, own) or UnreadyTask(kind, instance)
+        return SolveRun(task, asked, options, on_progress, own, budgets).execute()
+
+    if runtime is None:
+        return run(lambda: ready(kind.task(instance, exact=exact)))
+    return optimize_for(runtime, instance, run, ready, clock, exact=exact)
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

@@ -12,6 +12,7 @@ from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
+from ppsolve.solver.api.for_runtime import task_of_claim
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.exact.question import EXACT, SearchLimits
 from ppsolve.solver.run.options import default_workers
@@ -56,7 +57,7 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
     is_refuted = data.get("status") == Status.INFEASIBLE
     if claimed is None and not is_refuted:
         raise InputError("expected a result with a bound", field="bound")
-    task = kind_of(instance).task(instance, exact=exact)
+    task = task_of_claim(kind_of(instance), instance, data, exact=exact)
     if not isinstance(task, ScheduleTask):
         raise InputError(f"bounds of {task.schedules_of} cannot be proved again", field="bound")
     ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
@@ -67,6 +68,10 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
         return BoundCheck(shown, "memory")
     if ticks is not None and task.board.bound.value >= ticks:
         return BoundCheck(shown, task.board.bound.name)
+    if task.infeasible is not None and ticks is None:
+        return BoundCheck(shown, task.board.bound.name)
+    if task.board.value is not None and (ticks is None or task.board.value < ticks):
+        return BoundCheck(shown, None, task.shown(task.board.value))
     return _search(task, ticks)
 
 

@@ -167,6 +167,15 @@ class SolveOptions:
             "Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
         ),
     ] = None
+    runtime: Annotated[
+        str | None,
+        value(
+            "NAME",
+            "Only what this runtime runs: torch, torchtitan, megatron, colossalai, primus, "
+            "deepspeed.",
+            "--for",
+        ),
+    ] = None
     verify: Annotated[
         bool | None,
         Option(

@@ -75,7 +75,8 @@ def solve(
         try:
             return api.optimize(instance, on_progress=listener, **keywords)
         except InputError as error:
-            raise (error.about("--robust") if error.field == "robust" else error) from None
+            option = {"robust": "--robust", "runtime": "--for"}.get(error.field or "")
+            raise (error if option is None else error.about(option)) from None
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:

@@ -23,12 +23,14 @@ from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.kinds import CARRIED
 from ppsolve.solver.kinds.pipeline import grammar
+from ppsolve.solver.kinds.pipeline.actions import action_strings
 from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, actions_of
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
+from ppsolve.solver.kinds.pipeline.runtimes.claims import claimed_settings
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
 
@@ -156,6 +158,10 @@ def read_program(
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
     alone, members = (data, None) if replica is None else _of_replica(data, replica)
+    claimed = None if instance is None else claimed_settings(instance, data)
+    if claimed is not None and claimed[1] is not None and replica is None:
+        # The runtime runs backwards whole, which the schedule has in halves.
+        alone = {**data, "orders": action_strings(claimed[1].orders).value}
     rows, ends = _rows(alone)
     _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
     types = layer_types(data, instance)

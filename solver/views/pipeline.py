@@ -17,7 +17,7 @@ from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.views.drawing import Drawing
-from ppsolve.solver.views.figures import ABSENT, figure, percent
+from ppsolve.solver.views.figures import ABSENT, figure, figures, percent
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class PipelineDrawing(Drawing):
         """Yield the figures of a result, and what each stage does with its activations."""
         yield from super().facts(result, instance)
         pipeline = cast("PipelineInstance | None", instance)
+        yield from _runtime(cast("PipelineResult", result))
         yield from _modes(cast("PipelineResult", result), pipeline)
         yield from _origin(pipeline)
 
@@ -49,6 +50,24 @@ def _origin(instance: PipelineInstance | None) -> Facts:
     if instance is not None and instance.plan is not None:
         chosen = "; ".join(words for _, words in instance.plan.decisions())
         yield "plan", f"{instance.plan.request}: {chosen}"
+
+
+def _runtime(result: PipelineResult) -> Facts:
+    found = result.runtime
+    if found is None:
+        return
+    best = "any order" if found.orders is None else found.order or "no order fits"
+    timed = "" if found.orders is None else f" ({found.orders} timed)"
+    yield "runtime", f"{found.name}, {best}{timed}"
+    if found.free_value is None:
+        return
+    value, bound = figures(found.free_value, found.free_bound)
+    shown = f"{value} {result.time_unit}, bound {bound}"
+    if found.price is not None and result.value is not None:
+        shown += f"; the rules of {found.name} cost {percent(found.price)}"
+        if found.free_bound and found.free_bound < found.free_value:
+            shown += f", at most {percent(result.value / found.free_bound - 1)}"
+    yield "any schedule", shown
 
 
 def _modes(result: PipelineResult, instance: PipelineInstance | None) -> Facts:

@@ -140,7 +140,7 @@ class TestOptimize:
                 "name": "tiny", "time_limit": 5.0, "gap": 0.01, "workers": 2, "seed": 7,
                 "deterministic": True, "deterministic_limit": 3.0, "heuristics": None,
                 "more_heuristics": [], "exact": True, "robust": None, "verify": None,
-                "params": None, "start": None,
+                "runtime": None, "params": None, "start": None,
             }
         ]  # fmt: skip
 

@@ -174,6 +174,35 @@ class ModeAlternative(Reported):
     peak: float | None = None
 
 
+class RuntimeFigures(Reported):
+    """A schedule that a runtime runs, and what the rules of the runtime cost.
+
+    Parameters
+    ----------
+    name : str
+        The runtime.
+    settings : dict
+        What makes it run the schedule: ``group_size``, ``mode``, ``kept``; empty where it reads
+        the order of ops.
+    order : str, optional
+        The order in words, of a runtime that runs few orders.
+    orders : int, optional
+        Orders of such a runtime that were timed, each with every choice of modes.
+    free_value, free_bound : number, optional
+        Value and bound of the best of all schedules, whatever the runtime runs.
+    price : float, optional
+        Share of `free_value` by which the schedule is longer.
+    """
+
+    name: str
+    settings: dict[str, int | str] = Field(default_factory=dict)
+    order: str | None = None
+    orders: int | None = None
+    free_value: Figure | None = None
+    free_bound: Figure | None = None
+    price: float | None = None
+
+
 class PipelineEntry(HeuristicEntry):
     """One heuristic on a pipeline.
 
@@ -200,6 +229,8 @@ class PipelineResult(Result):
         Layers of each stage by type, where they are shared out.
     alternatives : list of ModeAlternative, optional
         What other modes of single stages would change.
+    runtime : RuntimeFigures, optional
+        The runtime that runs the schedule, where one was asked for.
     """
 
     assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)
@@ -207,3 +238,4 @@ class PipelineResult(Result):
     layers: tuple[dict[str, int], ...] | None = Field(default=None)
     alternatives: tuple[ModeAlternative, ...] | None = Field(default=None)
     heuristics: tuple[PipelineEntry, ...] = ()
+    runtime: RuntimeFigures | None = Field(default=None)

@@ -49,6 +49,7 @@ from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
+from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
 from ppsolve.solver.kinds.pipeline.small_flow import (
     STATES,
     StateSearchParams,
@@ -133,13 +134,14 @@ class PipelineKind(Kind[PipelineInstance]):
     def refuted(
         self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claim of an assignment, or of modes, that is none."""
+        """Return the claim of an assignment, of modes or of a runtime that is none."""
         if instance.replicas is not None:
             return assignment_violations(data, instance)
         if instance.layers is not None:
             return layers_violations(instance, data)
         modes = modes_of(instance)
-        return [] if modes is None else modes_violations(modes, data)
+        wrong = [] if modes is None else modes_violations(modes, data)
+        return wrong or runtime_violations(instance, data, schedule)
 
     def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
         """Return the modes of a schedule, or its split of layers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -41,12 +41,14 @@ class _OrderedChoice:
 
 
 class OrderedModes:
-    """Choices of modes of one pipeline, each timed under one published order.
+    """Choices of modes of one pipeline, each timed under one order.
 
     Parameters
     ----------
     request : Request
         The pipeline and its relaxed problem.
+    orders : sequence of Order, optional
+        The order of each device; by default that of the first published schedule that applies.
 
     Raises
     ------
@@ -54,16 +56,12 @@ class OrderedModes:
         No published order suits the placement.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, orders: Sequence[Order] | None = None) -> None:
         instance: PipelineInstance = request.instance
         modes = modes_of(instance)
         assert modes is not None
         self.modes, self.problems = modes, ModeProblems(modes, request.problem.scale)
-        known = (each for each in PUBLISHED if each.name in ORDERED_BY)
-        base = next((each for each in known if each.obstacle(instance) is None), None)
-        if base is None or base.orders is None:
-            raise NotApplicableError(f"needs a placement of {', '.join(ORDERED_BY)}")
-        self.orders: list[Order] = base.orders(request)
+        self.orders: list[Order] = _published(request) if orders is None else list(orders)
 
     def timed(self, choice: IntArray, *, waits: bool = False) -> _OrderedChoice:
         """Time the order with a choice of modes.
@@ -118,6 +116,15 @@ class OrderedModes:
     def everywhere(self, mode: int) -> IntArray:
         """Return the choice of one mode for all."""
         return np.full(self.modes.shape, mode, dtype=np.int64)
+
+
+def _published(request: Request) -> list[Order]:
+    known = (each for each in PUBLISHED if each.name in ORDERED_BY)
+    base = next((each for each in known if each.obstacle(request.instance) is None), None)
+    if base is None or base.orders is None:
+        raise NotApplicableError(f"needs a placement of {', '.join(ORDERED_BY)}")
+    orders: list[Order] = base.orders(request)
+    return orders
 
 
 def _with_recomputing(problem: Problem, ops: IntArray) -> IntArray:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
@@ -52,9 +54,53 @@ class RuntimeFamily:
     def obstacle(self, instance: PipelineInstance) -> str | None:
         """Return in words why no schedule of a pipeline can be run, or None if some can."""
         try:
-            return self.fits(shape_of(instance), self.title)
+            wrong = self.fits(shape_of(instance), self.title)
         except InputError as error:
             return f"{error.field}: {error.message}"
+        modes = modes_of(instance)
+        if wrong is not None or modes is None:
+            return wrong
+        if modes.is_anytime and self.recomputes != "none" and not self.is_finite:
+            return f'modes: {self.title} recomputes right before a backward, the place is "anytime"'
+        return None if modes.given is None else self.refused_modes(modes, modes.given)
+
+    def refused_modes(self, modes: MemoryModes, choice: IntArray) -> str | None:
+        """Return in words which stage has modes that the runtime cannot have, or None.
+
+        Parameters
+        ----------
+        modes : MemoryModes
+            The modes of a pipeline.
+        choice : int64[S, m]
+            A choice of them.
+
+        Returns
+        -------
+        str or None
+        """
+        has_windows = self.has_windows and modes.decide == "window"
+        for stage, row in enumerate(choice):
+            if modes.offloading is not None and modes.offloading in row:
+                return f"modes: stage {stage} offloads, which {self.title} cannot be told"
+            if self.recomputes == "none" and row.any():
+                return f"modes: stage {stage} recomputes, which {self.title} cannot be told"
+            if not has_windows and (row != row[0]).any():
+                return f"modes: {self.title} recomputes all micro-batches of stage {stage} or none"
+            if self.recomputes == "all" and not has_windows and row[0] != choice[0, 0]:
+                return f"modes: {self.title} has one mode for all stages, stage {stage} another"
+        return None
+
+    def narrowed(self, instance: PipelineInstance) -> PipelineInstance:
+        """Return a pipeline without the open modes that a runtime of free orders cannot have."""
+        memory, modes = instance.memory, modes_of(instance)
+        if memory is None or modes is None or modes.given is not None:
+            return instance
+        recompute = None if self.recomputes == "none" else memory.recompute
+        if recompute is not None:
+            decide = "all" if recompute.decide in {"all", "window"} else "stage"
+            recompute = recompute.model_copy(update={"decide": decide})
+        kept = memory.model_copy(update={"recompute": recompute, "offload": None})
+        return instance.model_copy(update={"memory": kept})
 
     def order_of(self, rows: Rows, shape: PipelineShape) -> FixedOrder | None:
         """Return the one of its orders that a program is in, None where any order is run.

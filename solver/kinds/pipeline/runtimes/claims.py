@@ -1,0 +1,131 @@
+"""Results that claim that a runtime runs them: their orders, and what is false."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.kinds.pipeline.actions import orders_of
+from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
+from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
+from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
+from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
+
+RULE = "runtime"
+"""Rule of schedules that a runtime does not run."""
+
+
+def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
+    """Return the actions of each device, or None where one runs in pieces with others between."""
+    rows = []
+    for order in orders_of(schedule):
+        row = [action for action, _ in groupby(order)]
+        if len(set(row)) < len(row):
+            return None
+        rows.append(row)
+    return rows
+
+
+def claimed_settings(
+    instance: PipelineInstance, document: Any
+) -> tuple[RuntimeFamily, RuntimeSettings | None] | None:
+    """Return the runtime that a document claims, and the settings where it runs few orders.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    document : object
+        A result or a schedule.
+
+    Returns
+    -------
+    family, settings, or None
+        None where it claims no runtime.
+
+    Raises
+    ------
+    InputError
+        The runtime or its settings are none, or it does not run such a pipeline.
+    """
+    claim = document.get(RULE) if isinstance(document, dict) else None
+    if claim is None:
+        return None
+    if not isinstance(claim, dict) or not isinstance(claim.get("name"), str):
+        raise InputError(f"expected a runtime with its name, got {describe(claim)}", field=RULE)
+    family = family_of(claim["name"])
+    obstacle = family.obstacle(instance)
+    if obstacle is not None:
+        raise InputError(obstacle, field=RULE)
+    if not family.is_finite:
+        return family, None
+    named = claim.get("settings")
+    for each in settings_of(family, instance):
+        if each.named == named:
+            return family, each
+    raise InputError(f"{family.title} has no settings {describe(named)}", field=RULE)
+
+
+def runtime_violations(
+    instance: PipelineInstance, document: Any, schedule: Schedule | None
+) -> list[Violation]:
+    """Return why the runtime that a document claims does not run its schedule.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    document : object
+        A result or a schedule.
+    schedule : Schedule or None
+        Its schedule, as far as it could be read.
+
+    Returns
+    -------
+    list of Violation
+        At most one, of the rule ``runtime``.
+    """
+    if schedule is None:
+        return []
+    try:
+        claimed = claimed_settings(instance, document)
+        if claimed is None:
+            return []
+        family, settings = claimed
+        if settings is not None:
+            return _other_starts(instance, schedule, family, settings)
+        rows = rows_of(schedule)
+        if rows is None:
+            raise InputError("an op runs in pieces, with others between them")
+        family.order_of(rows, shape_of(instance))
+    except (InputError, DeadlockError) as error:
+        return [Violation(RULE, str(error), ())]
+    return []
+
+
+def _other_starts(
+    instance: PipelineInstance, found: Schedule, family: RuntimeFamily, settings: RuntimeSettings
+) -> list[Violation]:
+    problem, given = found.problem, found.normalised()
+    wanted = settings.timed(instance, problem)
+    if not np.array_equal(wanted.problem.choice, problem.choice):
+        text = f"{family.title} runs {settings.words}, the modes are others"
+        return [Violation(RULE, text, ())]
+    wrong = np.flatnonzero(given.start != wanted.start)
+    if not len(wrong):
+        return []
+    op = int(wrong[np.argmin(np.minimum(given.start, wanted.start)[wrong])])
+    name, time = problem.op_names([op])[0], problem.scale.time
+    text = (
+        f"{name} starts at {time(int(given.start[op]))}; {family.title} with {settings.words} "
+        f"starts it at {time(int(wanted.start[op]))}"
+    )
+    return [Violation(RULE, text, (name,))]

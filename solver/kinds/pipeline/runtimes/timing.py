@@ -1,0 +1,105 @@
+"""Every schedule of a runtime that runs few orders: each order with each choice of modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.solver.kinds.pipeline.actions import Order
+from ppsolve.solver.kinds.pipeline.collectives import with_collectives
+from ppsolve.solver.kinds.pipeline.modes.baselines import OrderedModes
+from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
+from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, StaticOrders
+from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder, RuntimeFamily
+
+
+@dataclass(frozen=True, eq=False)
+class RuntimeSettings:
+    """One way to run a pipeline."""
+
+    words: str  # unlike those of every other one
+    named: dict[str, Any]  # the same for programs: group_size, mode, kept
+    orders: Sequence[Order]  # of each rank
+    choice: IntArray | None = None  # mode of each stage and micro-batch, where they have modes
+
+    def timed(self, instance: PipelineInstance, problem: Problem) -> Schedule:
+        """Start each op as early as the orders allow, as the runtime does.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        problem : Problem
+            Its problem, or that of any modes.
+
+        Returns
+        -------
+        Schedule
+            It may break a memory limit.
+
+        Raises
+        ------
+        DeadlockError
+            The orders wait for each other.
+        """
+        request = Request(instance, problem)
+        if self.choice is not None:
+            found = OrderedModes(request, self.orders).timed(self.choice, waits=True)
+            return found.schedule.normalised()
+        static = StaticOrders(lambda _, __: list(self.orders))
+        heuristic = with_collectives(Heuristic(self.words, "", static, A_PIPELINE))
+        proposal: Proposal = heuristic.propose(request)
+        return proposal.schedule.normalised()
+
+
+def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[RuntimeSettings]:
+    """Yield every way in which a runtime of few orders runs a pipeline.
+
+    Parameters
+    ----------
+    family : RuntimeFamily
+        The runtime.
+    instance : PipelineInstance
+        A pipeline to which it has no obstacle.
+
+    Yields
+    ------
+    RuntimeSettings
+        Orders by the size of groups, with each choice of modes.
+    """
+    modes = modes_of(instance)
+    assert family.orders is not None
+    for order in family.orders(shape_of(instance)):
+        named: dict[str, Any] = {} if order.group_size is None else {"group_size": order.group_size}
+        if modes is None:
+            yield RuntimeSettings(order.words, named, order.orders)
+            continue
+        for words, more, choice in _choices(family, modes, order):
+            yield RuntimeSettings(f"{order.words}, {words}", named | more, order.orders, choice)
+
+
+def _choices(
+    family: RuntimeFamily, modes: MemoryModes, order: FixedOrder
+) -> Iterator[tuple[str, dict[str, Any], IntArray]]:
+    if modes.given is not None:
+        yield "the given modes", {}, modes.given
+        return
+    recomputing = () if family.recomputes == "none" else modes.recomputing
+    for mode in (0, *recomputing):
+        choice = modes.of_stages([mode] * modes.shape[0])
+        if modes.allows(choice):
+            yield f"all stages {modes.names[mode]}", {"mode": modes.names[mode]}, choice
+    # Places in windows are those of groups of as many micro-batches as ranks.
+    has_windows = order.group_size in {None, modes.instance.num_devices}
+    if modes.decide == "window" and family.has_windows and has_windows:
+        for kept in range(1, int(modes.windows.max()) + 1):
+            for mode in recomputing:
+                name = modes.names[mode]
+                words = f"{name} but for the first {kept} of each window"
+                yield words, {"mode": name, "kept": kept}, modes.in_window(mode, kept)
