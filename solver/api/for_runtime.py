@@ -15,7 +15,7 @@ from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, claimed_settings
+from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, claimed_runtime
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, task_for
@@ -105,10 +105,10 @@ def task_of_claim(kind: Kind[Any], instance: Any, data: Any, *, exact: bool) -> 
     InputError
         The runtime is none, or it runs no schedule of the instance.
     """
-    claimed = claimed_settings(instance, data) if kind is PIPELINE else None
+    claimed = claimed_runtime(instance, data) if kind is PIPELINE else None
     if claimed is None:
         return kind.task(instance, exact=exact)
-    return task_for(kind, instance, claimed[0], exact=exact)
+    return task_for(kind, instance, claimed, exact=exact)
 
 
 def _refuse(family: RuntimeFamily, kind: str, instance: Any) -> None:

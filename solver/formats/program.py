@@ -158,10 +158,11 @@ def read_program(
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
     alone, members = (data, None) if replica is None else _of_replica(data, replica)
-    claimed = None if instance is None else claimed_settings(instance, data)
-    if claimed is not None and claimed[1] is not None and replica is None:
-        # The runtime runs backwards whole, which the schedule has in halves.
-        alone = {**data, "orders": action_strings(claimed[1].orders).value}
+    if instance is not None and replica is None and _ops_in(data) is not None:
+        claimed = claimed_settings(instance, data)
+        if claimed is not None:
+            # The runtime runs backwards whole, which the schedule may have in halves.
+            alone = {**data, "orders": action_strings(claimed.orders).value}
     rows, ends = _rows(alone)
     _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
     types = layer_types(data, instance)

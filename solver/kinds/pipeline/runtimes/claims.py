@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from typing import Any
 
@@ -34,10 +35,8 @@ def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
     return rows
 
 
-def claimed_settings(
-    instance: PipelineInstance, document: Any
-) -> tuple[RuntimeFamily, RuntimeSettings | None] | None:
-    """Return the runtime that a document claims, and the settings where it runs few orders.
+def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily | None:
+    """Return the runtime that a document claims, None where it claims none.
 
     Parameters
     ----------
@@ -48,13 +47,12 @@ def claimed_settings(
 
     Returns
     -------
-    family, settings, or None
-        None where it claims no runtime.
+    RuntimeFamily or None
 
     Raises
     ------
     InputError
-        The runtime or its settings are none, or it does not run such a pipeline.
+        The runtime is none, or it runs no schedule of such a pipeline.
     """
     claim = document.get(RULE) if isinstance(document, dict) else None
     if claim is None:
@@ -65,13 +63,35 @@ def claimed_settings(
     obstacle = family.obstacle(instance)
     if obstacle is not None:
         raise InputError(obstacle, field=RULE)
-    if not family.is_finite:
-        return family, None
-    named = claim.get("settings")
+    return family
+
+
+def claimed_settings(instance: PipelineInstance, document: Any) -> RuntimeSettings | None:
+    """Return the settings that a document claims, None where it claims no runtime of few orders.
+
+    Parameters
+    ----------
+    instance, document
+        As of `claimed_runtime`.
+
+    Returns
+    -------
+    RuntimeSettings or None
+
+    Raises
+    ------
+    InputError
+        As of `claimed_runtime`, or the runtime has no such settings.
+    """
+    family = claimed_runtime(instance, document)
+    if family is None or not family.is_finite:
+        return None
+    named = document[RULE].get("settings")
     for each in settings_of(family, instance):
         if each.named == named:
-            return family, each
-    raise InputError(f"{family.title} has no settings {describe(named)}", field=RULE)
+            return each
+    shown = json.dumps(named)[:60]
+    raise InputError(f"{family.title} has no settings {shown} for it", field=RULE)
 
 
 def runtime_violations(
@@ -96,10 +116,10 @@ def runtime_violations(
     if schedule is None:
         return []
     try:
-        claimed = claimed_settings(instance, document)
-        if claimed is None:
+        family = claimed_runtime(instance, document)
+        if family is None:
             return []
-        family, settings = claimed
+        settings = claimed_settings(instance, document)
         if settings is not None:
             return _other_starts(instance, schedule, family, settings)
         rows = rows_of(schedule)

@@ -1,0 +1,407 @@
+"""What a runtime runs, held to simulators and counts that share no code with the program."""
+
+from __future__ import annotations
+
+import json
+import random
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ppsolve
+from ppsolve.models.core.result import Result, Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.api.bound_check import check_bound
+from ppsolve.solver.api.kinds import load_instance, lower
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.formats.program import in_data_order, read_program
+from ppsolve.solver.formats.targets import chosen
+from ppsolve.solver.formats.torch_csv import check_csv
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Request
+from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
+from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
+from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES, MEGATRON, family_of
+from ppsolve.solver.kinds.pipeline.runtimes.task import by_index
+from tests.kinds.pipeline.runtimes import megatron
+from tests.paths import ROOT
+
+FUSED = {"forward": 1, "backward": 2}
+SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
+LOOPED = {"placement": "interleaved", "stages_per_device": 2}
+SHIPPED = (
+    "heterogeneous/embedding-head-4x8-1p",
+    "heterogeneous/random-7x12-seed4",
+    "heterogeneous/slow-device-8x16-1p",
+    "few_microbatches/random-16x8",
+    "few_microbatches/random-8x1",
+    "memory_scan/scan-4x8-5",
+    "p2p_heavy/delay-100-8x16",
+    "p2p_heavy/two-nodes-8x16",
+    "published/zb-6.2b-8x24-1p-fused",
+    "uniform/uniform-4x8-1p",
+    "virtual_stages/interleaved-4x8-fused",
+)
+
+
+def pipeline(devices: int, microbatches: int, **fields: Any) -> ppsolve.PipelineInstance:
+    data = {"num_devices": devices, "num_microbatches": microbatches, "times": FUSED, **fields}
+    return ppsolve.PipelineInstance.parse(data)
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """Return a random pipeline, linear or interleaved, as JSON."""
+    rng = random.Random(seed)
+    devices, chunks = rng.randint(2, 5), rng.choice([1, 2, 3])
+    stages, count = devices * chunks, devices + rng.randint(0, 9)
+    names = rng.choice([("forward", "backward"), ("forward", "backward_input", "backward_weight")])
+    times = {name: [rng.randint(1, 40) for _ in range(stages)] for name in names}
+    placed = {} if chunks == 1 else {"placement": "interleaved", "stages_per_device": chunks}
+    shape = {"num_devices": devices, "num_microbatches": count, **placed}
+    return {"kind": "pipeline", **shape, "times": times, "p2p": {"latency": rng.randint(0, 9)}}
+
+
+def solved(instance: Any, runtime: str, **options: Any) -> Any:
+    few: dict[str, Any] = {"time_limit": 0, "heuristics": ["1f1b"]}
+    return ppsolve.optimize(instance, runtime=runtime, **few | options)
+
+
+def written(result: Result, to: str, **fields: Any) -> str:
+    data = json.loads(result.model_dump_json())
+    program = in_data_order(read_program(data), may_permute=False)
+    for name, value in fields.items():
+        object.__setattr__(program, name, value)
+    target = chosen(to)
+    return target.files(program, target.settings(), Path("out"))[Path("out")]
+
+
+class TestMegatron:
+    """The flags that are exported make its own schedule take as long as was promised."""
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_shipped(self, name: str) -> None:
+        path = ROOT / "instances" / f"{name}.json"
+        instance = load_instance(path)
+        result = solved(instance, "megatron")
+        assert result.status is Status.OPTIMAL
+        flags = written(result, "megatron")
+        promised = Fraction(result.makespan).limit_denominator(10**6)
+        data = json.loads(path.read_text())
+        assert megatron.makespan(flags, data) == promised
+        assert ppsolve.check(instance, result) == []
+
+    @pytest.mark.parametrize("seed", range(24))
+    def test_drawn(self, seed: int) -> None:
+        data = drawn(seed)
+        instance = ppsolve.parse_instance(data)
+        result = solved(instance, "megatron")
+        assert megatron.makespan(written(result, "megatron"), data) == result.makespan
+        # No legal size of groups is better, by the same simulator.
+        ranks, chunks = data["num_devices"], data.get("stages_per_device", 1)
+        sizes = megatron.group_sizes(ranks, data["num_microbatches"]) if chunks > 1 else [0]
+        assert result.runtime.orders == len(sizes)
+        assert result.value == min(
+            megatron.makespan(flags_of(ranks, chunks, n), data) for n in sizes
+        )
+        assert (result.status, result.bound) == (Status.OPTIMAL, result.value)
+        assert ppsolve.check(instance, json.loads(result.model_dump_json())) == []
+
+    @pytest.mark.parametrize("capacity", range(4, 16))
+    def test_memory_rules_orders_out(self, capacity: int) -> None:
+        """Interleaved on 2 devices: an order is run where the peak of each rank fits."""
+        memory = {"capacity": capacity, "activation": [1, 2, 1, 1]}
+        times = {"forward": [3, 5, 4, 3], "backward": [6, 9, 8, 7]}
+        instance = pipeline(2, 6, memory=memory, times=times, **LOOPED)
+        data = json.loads(instance.model_dump_json())
+        every = [flags_of(2, 2, n) for n in megatron.group_sizes(2, 6)]
+        fitting = [flags for flags in every if max(megatron.peaks(flags, data)) <= capacity]
+        result = solved(instance, "megatron")
+        if fitting:
+            assert result.value == min(megatron.makespan(flags, data) for flags in fitting)
+            assert result.status is Status.OPTIMAL
+        else:
+            assert result.status is Status.INFEASIBLE
+            assert "none of the orders that Megatron-LM runs (4 timed) fits" in result.reason
+        assert check_bound(instance, json.loads(result.model_dump_json())).proved_by is not None
+
+    def test_why_none_fits(self) -> None:
+        """Rank 0 of 1F1B on 3 ranks has 3 micro-batches in flight."""
+        result = solved(pipeline(3, 6, memory={"capacity": 2, "activation": 1}), "megatron")
+        assert result.status is Status.INFEASIBLE
+        assert "1F1B: memory: device 0 holds 3 of 2" in result.reason
+        assert result.runtime.orders == 1
+        assert result.runtime.order is None
+
+    def test_the_price_of_its_rules(self) -> None:
+        """Two devices, two micro-batches: the whole backward on 1 delays that on 0 by W."""
+        result = solved(pipeline(2, 2, times=SPLIT), "megatron", time_limit=20, heuristics=None)
+        # 0F0 1F0 1B0 0B0 at 0, 1, 2, 4; then 1F1 1B1 0B1 at 4, 5, 7: 9. Split: I before W, 7.
+        assert result.value == 9
+        assert (result.runtime.free_value, result.runtime.free_bound) == (7, 7)
+        assert result.runtime.price == pytest.approx(9 / 7 - 1)
+
+    def test_backwards_are_whole(self) -> None:
+        result = solved(pipeline(2, 3, times=SPLIT), "megatron")
+        assert written(result, "megatron") == "--pipeline-model-parallel-size 2\n"
+
+    def test_no_start_and_no_jitter(self) -> None:
+        instance = pipeline(2, 3)
+        known = solved(instance, "megatron")
+        with pytest.raises(InputError, match="start: expected none: Megatron-LM runs few orders"):
+            solved(instance, "megatron", start=known)
+        with pytest.raises(InputError, match="robust: expected none: Megatron-LM runs few orders"):
+            solved(instance, "megatron", robust=0.1)
+
+
+def flags_of(ranks: int, chunks: int, size: int) -> str:
+    flags = [f"--pipeline-model-parallel-size {ranks}"]
+    if chunks > 1:
+        flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
+        flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {size}")
+    return "\n".join(flags)
+
+
+class TestModes:
+    """Choices of what to recompute, among those that a runtime can be told."""
+
+    RECOMPUTE = ({"name": "full", "time": 1}, {"name": "part", "time": 0.5, "held": 0.5})
+
+    def instance(self, capacity: float, decide: Any, devices: int = 3, **fields: Any) -> Any:
+        recompute = {"modes": list(self.RECOMPUTE), "decide": decide}
+        memory = {"capacity": capacity, "activation": 1, "recompute": recompute}
+        return pipeline(devices, 6, memory=memory | fields)
+
+    @pytest.mark.parametrize(
+        ("capacity", "mode", "longer"), [(3, "keep", 0), (2, "part", "0.5"), (1, "full", 1)]
+    )
+    @pytest.mark.parametrize("decide", ["all", "stage", "microbatch"])
+    def test_one_mode_for_all(self, capacity: int, mode: str, longer: Any, decide: str) -> None:
+        """Backwards of 1F1B take as much longer as the fastest mode that fits rank 0."""
+        instance = self.instance(capacity, decide)
+        result = solved(instance, "megatron", heuristics=None)
+        data = json.loads(pipeline(3, 6).model_dump_json())
+        data["times"]["backward"] = float(2 + Fraction(longer))
+        assert result.value == megatron.makespan(flags_of(3, 1, 0), data)
+        assert result.runtime.settings == {"mode": mode}
+        assert result.modes == (mode,) * 3
+        assert ppsolve.check(instance, json.loads(result.model_dump_json())) == []
+
+    def test_windows(self) -> None:
+        """One mode for all takes 2 of memory; a window leaves the first micro-batch of each."""
+        instance = self.instance(2, "window")
+        result = solved(instance, "megatron", heuristics=None)
+        alone = solved(self.instance(2, "all"), "megatron", heuristics=None)
+        assert result.value <= alone.value
+        assert result.runtime.orders == 3 + 2 * 2
+        assert ppsolve.check(instance, result) == []
+
+    def test_deepspeed_keeps_everything(self) -> None:
+        assert (
+            solved(self.instance(3, "stage"), "deepspeed", heuristics=None).modes == ("keep",) * 3
+        )
+        refused = solved(self.instance(2, "stage"), "deepspeed", heuristics=None)
+        assert refused.status is Status.INFEASIBLE
+
+    def test_torch_recomputes_by_stage(self) -> None:
+        instance = self.instance(2, "microbatch")
+        result = solved(instance, "torch", time_limit=4, heuristics=None)
+        assert all(isinstance(mode, str) for mode in result.modes)
+        assert ppsolve.check(instance, json.loads(result.model_dump_json())) == []
+        assert result.instance_document["memory"]["recompute"]["decide"] == "microbatch"
+
+    def test_given_modes(self) -> None:
+        mixed = self.instance(3, ["keep", "full", "keep"])
+        assert family_of("torch").obstacle(mixed) is None
+        for name, message in (
+            ("megatron", "modes: Megatron-LM has one mode for all stages, stage 1 another"),
+            ("deepspeed", "modes: stage 1 recomputes, which DeepSpeed cannot be told"),
+        ):
+            with pytest.raises(InputError, match=message):
+                solved(mixed, name)
+        alike = self.instance(3, ["full"] * 3)
+        result = solved(alike, "megatron")
+        assert result.status is Status.OPTIMAL
+        assert ppsolve.check(alike, result) == []
+
+    def test_recomputing_early_is_not_run(self) -> None:
+        recompute = {"modes": list(self.RECOMPUTE), "place": "anytime"}
+        instance = self.instance(2, "stage", recompute=recompute)
+        with pytest.raises(InputError, match='right before a backward, the place is "anytime"'):
+            solved(instance, "torch")
+        result = solved(instance, "megatron", heuristics=None)
+        assert result.runtime.settings == {"mode": "part"}
+        assert ppsolve.check(instance, result) == []
+
+
+class TestAnyOrder:
+    """Runtimes that read the order: what is found can be exported."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_torch(self, seed: int, tmp_path: Path) -> None:
+        instance = ppsolve.parse_instance(drawn(seed))
+        result = solved(instance, "torch", time_limit=2, heuristics=None)
+        free = ppsolve.optimize(instance, time_limit=2)
+        assert result.bound <= free.value
+        path = tmp_path / "order.csv"
+        path.write_text(written(result, "torch"))
+        assert check_csv(path, instance) == []
+
+    @pytest.mark.parametrize("runtime", ["colossalai", "primus"])
+    def test_v(self, runtime: str) -> None:
+        instance = pipeline(2, 4, times=SPLIT, placement="vshape")
+        result = solved(instance, runtime, time_limit=3, heuristics=None)
+        best = ppsolve.optimize(instance, time_limit=3)
+        assert (result.value, result.status) == (best.value, best.status)
+        assert json.loads(written(result, runtime))
+        assert ppsolve.check(instance, result) == []
+
+    def test_primus_takes_data_in_one_order(self) -> None:
+        """Micro-batches that differ pass the first and the last stage in one order."""
+        times = {"forward": [[1, 9, 2, 7], [8, 1, 9, 1]], "backward": [[2, 9, 1, 5], [1, 6, 2, 8]]}
+        instance = pipeline(2, 4, times=times)
+        result = solved(instance, "primus", time_limit=3, heuristics=None)
+        rows = [[op for op in row if "F" in op] for row in result.orders]
+        first, last = ([op.split("F")[1] for op in row] for row in rows)
+        assert first == last
+        assert ppsolve.check(instance, result) == []
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_alike_ops_in_the_order_of_micro_batches(self, seed: int) -> None:
+        instance = ppsolve.parse_instance(drawn(seed))
+        problem = lower(instance)
+        for heuristic in (one for one in GENERIC if not one.is_search):
+            found = heuristic.propose(Request(instance, problem)).schedule
+            ordered = by_index(found)
+            assert ordered.value == found.value
+            assert check_schedule(problem, ordered) == []
+            for row in rows_of(ordered) or ():
+                for stage, kind in {step[:2] for step in row}:
+                    own = [step.microbatch for step in row if step[:2] == (stage, kind)]
+                    assert own == sorted(own)
+
+
+class TestDeepSpeed:
+    """1F1B on one stage per rank: Megatron-LM's schedule without virtual stages."""
+
+    @pytest.mark.parametrize("seed", [seed for seed in range(24) if "placement" not in drawn(seed)])
+    def test_drawn(self, seed: int) -> None:
+        data = drawn(seed)
+        ranks = data["num_devices"]
+        result = solved(ppsolve.parse_instance(data), "deepspeed")
+        assert megatron.makespan(flags_of(ranks, 1, 0), data) == result.makespan
+        parts = json.loads(written(result, "deepspeed", layers=(2,) * ranks))["parts"]
+        assert parts == [2 * rank for rank in range(ranks + 1)]
+
+
+class TestCheck:
+    """A document that claims a runtime is refused where that does not run its schedule."""
+
+    def document(self) -> tuple[Any, dict[str, Any]]:
+        instance = pipeline(2, 4, **LOOPED)
+        return instance, json.loads(solved(instance, "megatron").model_dump_json())
+
+    def violations(self, instance: Any, document: dict[str, Any]) -> list[str]:
+        return [str(each) for each in ppsolve.check(instance, document)]
+
+    def test_another_order(self) -> None:
+        instance, document = self.document()
+        other = json.loads(ppsolve.simulate(instance, "looped-bfs").model_dump_json())
+        changed = {"schedule": other["schedule"], "runtime": document["runtime"]}
+        (text,) = self.violations(instance, changed)
+        assert text.startswith("runtime: ")
+        assert "Megatron-LM with groups of" in text
+        for name in ("torch", "torchtitan", "primus"):
+            assert self.violations(instance, changed | {"runtime": {"name": name}}) == []
+
+    def test_claims_that_are_none(self) -> None:
+        instance, document = self.document()
+        for claim, message in (
+            ({"name": "megatorn"}, 'unknown runtime "megatorn"; did you mean "megatron"'),
+            ({"name": "deepspeed"}, "DeepSpeed has one stage per rank, stage 2 is on rank 0"),
+            (
+                {"name": "megatron", "settings": {"group_size": 3}},
+                'Megatron-LM has no settings {"group_size": 3} for it',
+            ),
+            (["megatron"], "expected a runtime with its name"),
+        ):
+            (text,) = self.violations(instance, document | {"runtime": claim})
+            assert message in text
+
+    def test_an_idle_moment(self) -> None:
+        instance, document = self.document()
+        for op in document["schedule"]["ops"]:
+            op["start"] += op["start"] > 0
+            op["end"] += op["start"] > 0
+        found = self.violations(instance, {**document["schedule"], "runtime": document["runtime"]})
+        assert any("starts it at" in text for text in found)
+
+    def test_other_modes(self) -> None:
+        instance = TestModes().instance(3, "all")
+        document = json.loads(solved(instance, "megatron", heuristics=None).model_dump_json())
+        document["runtime"]["settings"] = {"mode": "full"}
+        (text,) = self.violations(instance, document)
+        assert "Megatron-LM runs 1F1B, all stages full, the modes are others" in text
+
+    def test_a_false_bound(self) -> None:
+        instance, document = self.document()
+        assert check_bound(instance, document).proved_by == "runtime orders"
+        higher = check_bound(instance, document | {"bound": document["bound"] + 1})
+        assert (higher.proved_by, higher.better) == (None, document["value"])
+        refuted = check_bound(instance, document | {"bound": None, "status": "INFEASIBLE"})
+        assert refuted.better == document["value"]
+
+
+class TestObstacles:
+    """Pipelines of which a runtime runs no schedule are refused in words."""
+
+    @pytest.mark.parametrize(
+        ("runtime", "fields", "message"),
+        [
+            ("megatron", {"placement": "vshape"}, r"this is a V placement \(vshape\)"),
+            ("megatron", {"placement": "bidirectional"}, "placement: expected one rank per stage"),
+            ("torch", {"replicas": {"count": 2}}, "replicas: expected one rank per stage"),
+            ("deepspeed", LOOPED, "one stage per rank, stage 2 is on rank 0"),
+            ("colossalai", {}, "which makes 4 stages, got 2"),
+            ("colossalai", {"placement": "vshape"}, "runs I and W apart, backwards are whole"),
+            ("primus", {"placement": "wave", "stages_per_device": 3}, "stage 2 is on rank 1"),
+            ("torchtitan", {"placement": "wave", "stages_per_device": 3}, "stage 2 is on rank 1"),
+        ],
+    )
+    def test_placements(self, runtime: str, fields: dict[str, Any], message: str) -> None:
+        with pytest.raises(InputError, match=f"runtime: .*{message}"):
+            solved(pipeline(2, 4, **fields), runtime)
+
+    def test_too_few_micro_batches(self) -> None:
+        with pytest.raises(InputError, match="groups of at least 2 micro-batches, there are 1"):
+            solved(pipeline(2, 1, **LOOPED), "megatron")
+        with pytest.raises(InputError, match="needs a multiple of 2 micro-batches, got 3"):
+            solved(pipeline(2, 3, placement="vshape", times=SPLIT), "colossalai")
+
+    def test_names_and_kinds(self) -> None:
+        with pytest.raises(
+            InputError, match='runtime: unknown runtime "torhc"; did you mean "torch"'
+        ):
+            solved(pipeline(2, 4), "torhc")
+        graph = {"kind": "graph", "resources": ["a"], "ops": [{"id": "x", "duration": 1}]}
+        with pytest.raises(InputError, match='runtime: expected a pipeline, got "graph"'):
+            solved(ppsolve.parse_instance(graph), "torch")
+
+    def test_layers(self) -> None:
+        layers = {"body": {"count": 4, "forward": 1, "backward": 2}}
+        data = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 3, "layers": layers}
+        with pytest.raises(InputError, match="layers: expected a split that is given"):
+            solved(ppsolve.parse_instance(data), "megatron")
+
+    def test_every_shape_has_a_simulated_order(self) -> None:
+        """Legal sizes of groups by the documentation, for all small shapes."""
+        for ranks, count in product(range(2, 6), range(2, 14)):
+            shape = PipelineShape(count, tuple(range(ranks)) * 2)
+            assert MEGATRON.orders is not None
+            found = [order.group_size for order in MEGATRON.orders(shape)]
+            assert found == megatron.group_sizes(ranks, count)
+
+    def test_exporters_know_them_all(self) -> None:
+        assert all(chosen(family.name) for family in FAMILIES)
