@@ -14,18 +14,22 @@ import platform
 import re
 import statistics
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from itertools import islice
+from typing import Any
 
 from published import curve
 from run_set import percent, seeds_of
-from shipped import INSTANCES, ROOT
+from shipped import INSTANCES, ROOT, instance_files
 
 import ppsolve
 from ppsolve.models.core.result import Result, Status
 from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.api.registry import all_heuristics
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES, MEGATRON
 from ppsolve.solver.studies.generate.instances import generate
 
 PAGE = ROOT / "docs" / "gaps.md"
@@ -169,17 +173,98 @@ def measure_uniform(options: argparse.Namespace) -> str:
     return table(["instance", "ops", "status", "found by", "seconds"], rows)
 
 
+def measure_runtimes(options: argparse.Namespace) -> str:
+    """Return what the rules of each runtime of few orders cost, 10 seconds for each pipeline."""
+    rows: list[list[object]] = []
+    prices: dict[str, list[float]] = {family.name: [] for family in FAMILIES}
+    refused, unfit = Counter[str](), Counter[str]()
+    for instance in islice(shipped_pipelines(), options.points):
+        obstacles = {family.name: family.obstacle(instance) for family in FAMILIES}
+        refused.update(name for name, why in obstacles.items() if why is not None)
+        free = None
+        for name in (each.name for each in FAMILIES if each.is_finite and not obstacles[each.name]):
+            few = {} if free is None else {"heuristics": ["1f1b"]}
+            found = solve(instance, options, 0 if few else 10, runtime=name, **few)
+            # Of all schedules the best is known from the first of these runtimes.
+            free = free or found.runtime
+            unfit[name] += found.value is None
+            if found.value is not None and name == MEGATRON.name:
+                rows.append(price_row(found))
+            if found.value is not None:
+                prices[name].append(found.value / free.free_value - 1)
+        print(f"{instance.name}: {len(rows)} prices", file=sys.stderr)
+    head = ["runtime", "refuses", "nothing fits", "runs", "mean price %", "median", "largest"]
+    summary = [
+        [family.name, refused[family.name], unfit[family.name], *price_figures(prices[family.name])]
+        for family in FAMILIES
+        if family.is_finite
+    ]
+    any_order = ", ".join(
+        f"`{each.name}` {refused[each.name]}" for each in FAMILIES if not each.is_finite
+    )
+    columns = [
+        "pipeline",
+        "Megatron-LM runs",
+        "value",
+        "any schedule",
+        "bound",
+        "price %",
+        "at most",
+    ]
+    return "\n\n".join(
+        [
+            table(head, summary),
+            f"Runtimes that read the order run any. Pipelines that they refuse:\n{any_order}.",
+            table(columns, rows),
+        ]
+    )
+
+
+def shipped_pipelines() -> Iterator[Any]:
+    """Yield the shipped pipelines."""
+    for name in instance_files(INSTANCES):
+        if not name.startswith("best_known"):
+            instance = load_instance(INSTANCES / name)
+            if instance.kind == PIPELINE.name:
+                yield instance
+
+
+def price_row(found: Any) -> list[object]:
+    """Return what the rules of a runtime cost on a pipeline, and the most that they may cost."""
+    runtime = found.runtime
+    return [
+        found.instance,
+        runtime.order,
+        f"{found.value:,.0f}",
+        f"{runtime.free_value:,.0f}",
+        f"{runtime.free_bound:,.0f}",
+        percent(runtime.price),
+        percent(found.value / runtime.free_bound - 1),
+    ]
+
+
+def price_figures(prices: list[float]) -> list[object]:
+    """Return the number of prices, their mean, median and largest."""
+    if not prices:
+        return [0, "-", "-", "-"]
+    figures = statistics.fmean(prices), statistics.median(prices), max(prices)
+    return [len(prices), *map(percent, figures)]
+
+
 SECTIONS = {
     "uneven": measure_uneven,
     "scan": measure_scan,
     "curve": measure_curve,
     "uniform": measure_uniform,
+    "runtimes": measure_runtimes,
 }
 
 
-def solve(instance: ppsolve.Instance, options: argparse.Namespace, seconds: float) -> Result:
+def solve(
+    instance: ppsolve.Instance, options: argparse.Namespace, seconds: float, **more: Any
+) -> Any:
     """Solve an instance within its limit and name it, as progress."""
-    result: Result = ppsolve.optimize(instance, time_limit=seconds, workers=options.workers)
+    result = ppsolve.optimize(instance, time_limit=seconds, workers=options.workers, **more)
     print(f"{result.instance}: {result.status}, {result.wall_seconds:.2f} s", file=sys.stderr)
     return result
 

@@ -99,8 +99,8 @@ def _refuse_offloading(program: RuntimeProgram, *, is_v: bool) -> None:
     if not is_v or stages[-1] >= len(program.rows):
         stage = stages[-1] if is_v else stages[0]
         raise cannot_say(
-            f"modes: {PRIMUS.title} offloads the first chunk of each rank of a V placement (vshape) "
-            f"only, this is stage {stage}"
+            f"modes: {PRIMUS.title} offloads the first chunk of each rank of a V placement "
+            f"(vshape) only, this is stage {stage}"
         )
     if not program.copies:
         raise cannot_say("modes: expected a schedule with copies (O, L), it has none")
