@@ -34,7 +34,12 @@ from ppsolve.solver.studies.plan import api
 from ppsolve.solver.views.plan import plan_chart, plan_line, plan_report
 from ppsolve.solver.views.progress import plan_progress
 
-OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "--gap"}
+OPTION_OF = {
+    "time_limit": "--time-limit",
+    "finalists": "--finalists",
+    "gap": "--gap",
+    "runtime": "--for",
+}
 """Options by the names that the library gives them in errors."""
 
 
@@ -54,6 +59,10 @@ def plan_command(
         float,
         value("G", "Leave configurations that may be better by at most this share.", min=0, max=1),
     ] = 0.0,
+    runtime: Annotated[
+        str | None,
+        value("NAME", "Only what this runtime runs, as of optimize: megatron, torch, ...", "--for"),
+    ] = None,
     exhaustive: Annotated[
         bool, flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive")
     ] = False,
@@ -90,6 +99,7 @@ def plan_command(
         "seed": seed,
         "deterministic": deterministic,
         "exhaustive": exhaustive,
+        "runtime": runtime,
     }
     winner = {"--instance-out": instance_out, "--result-out": result_out}
     check_outputs({"--output": output, **winner, "--chart": chart}, request)

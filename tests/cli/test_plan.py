@@ -135,7 +135,7 @@ class TestAnswers:
         assert planner.asked == [
             {
                 "name": "tiny", "time_limit": 5.0, "finalists": 3, "gap": 0.01, "workers": 2,
-                "seed": 7, "deterministic": True, "exhaustive": True,
+                "seed": 7, "deterministic": True, "exhaustive": True, "runtime": None,
             }
         ]  # fmt: skip
 

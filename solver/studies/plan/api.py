@@ -21,15 +21,17 @@ from ppsolve.models.studies.plan.result import (
 )
 from ppsolve.solver.api.registry import known_heuristic
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.run.entries import versions
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.studies.goodput.step import Interval
+from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
 from ppsolve.solver.studies.plan.memory import exceeds_memory, shortage_of
 from ppsolve.solver.studies.plan.params import PlanLimits
 from ppsolve.solver.studies.plan.progress import PlanListener
 from ppsolve.solver.studies.plan.search import PlanSearch
-from ppsolve.solver.studies.plan.space import ConfigurationSpace, enumerate_space
+from ppsolve.solver.studies.plan.space import ConfigurationSpace, enumerate_space, runnable
 from ppsolve.solver.studies.plan.strategy import run_plan
 
 RULE_OF_LEVEL = {
@@ -51,6 +53,7 @@ def plan(
     deterministic: bool = False,
     exhaustive: bool = False,
     on_progress: PlanListener | None = None,
+    runtime: str | None = None,
 ) -> Plan:
     """Find the configuration with the highest goodput, and say why every other one lost.
 
@@ -72,6 +75,9 @@ def plan(
         Prune nothing: give every configuration to the exact solver.
     on_progress : callable, optional
         Told about the state of the search.
+    runtime : str, optional
+        Only configurations that this runtime runs, each with its best order where it runs few, as
+        for `ppsolve.optimize`.
 
     Returns
     -------
@@ -85,14 +91,24 @@ def plan(
         An option is out of range, a schedule is unknown, or the search excludes everything.
     """
     _check_options(request, finalists)
+    family = None if runtime is None else family_of(runtime)
+    if family is not None and request.search.schedules is not None:
+        raise InputError("expected none with a runtime", field="search.schedules")
+    few = family if family is not None and family.is_finite else None
+    if few is not None:
+        # Only its orders are allowed, none of which is a heuristic.
+        allowed = request.search.model_copy(update={"schedules": ()})
+        request = request.model_copy(update={"search": allowed})
     options = Options(
         time_limit=time_limit, gap=gap, workers=workers, seed=seed, deterministic=deterministic
     )
-    limits = PlanLimits(options, finalists, exhaustive)
+    limits = PlanLimits(options, finalists, exhaustive, runtime=few)
     limit, params = None if deterministic else options.time_limit, limits.params
     reserved = min(params.reserved_seconds, params.reserved_share * (limit or 0.0))
     clock = Clock(limit).before(reserved)
     space = enumerate_space(request)
+    if family is not None:
+        space = runnable(space, family, PipelineBuilder(request).stage_to_device)
     search = PlanSearch(request, space, limits, on_progress, clock)
     run_plan(search)
     return _report(search, space)

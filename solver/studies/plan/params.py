@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.run.options import Options
 
 
@@ -77,6 +78,7 @@ class PlanLimits:
     finalists: int = 12
     exhaustive: bool = False
     params: PlanParams = PlanParams()
+    runtime: RuntimeFamily | None = None  # runs few orders, which are all that is allowed
 
     @property
     def share_time(self) -> bool:

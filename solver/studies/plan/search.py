@@ -18,6 +18,8 @@ from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
+from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, task_for
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
@@ -388,7 +390,11 @@ class PlanSearch:
         options: Options,
     ) -> None:
         # Runs start from the schedule that is known.
-        task = kind_of(instance).task(instance)
+        kind, runtime = kind_of(instance), self.limits.runtime
+        if runtime is None:
+            task = kind.task(instance)
+        else:
+            task = task_for(kind, instance, runtime, exact=False)
         assert isinstance(task, ScheduleTask)
         if candidate.solved is not None:
             known, name = candidate.solved
@@ -401,7 +407,10 @@ class PlanSearch:
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
         run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
-        self._learn(candidate, run.execute())
+        result = run.execute()
+        if isinstance(task, RuntimeTask):
+            result = result.model_copy(update={RULE: task.runtime_figures(None)})
+        self._learn(candidate, result)
         candidate.solved = None
         if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
             candidate.solved = (task.schedule.start, task.best_by)

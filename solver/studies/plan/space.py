@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.plan.request import PlanRequest, RankOrder, Statistics
 from ppsolve.models.studies.plan.result import Configuration
+from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,53 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
             variant = {name: getattr(profile, name) for name in ("tensor_parallel", "recompute")}
             found.append(Configuration(**fields, **variant))
     if not found:
-        reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
-        raise InputError(f"expected at least one configuration: {reasons}", field="search")
+        raise _nothing_left(not_formed)
     return ConfigurationSpace(tuple(found), dict(not_formed))
+
+
+def runnable(
+    space: ConfigurationSpace,
+    family: RuntimeFamily,
+    stage_to_device: Callable[[Configuration], tuple[int, ...]],
+) -> ConfigurationSpace:
+    """Return the configurations that a runtime runs; the others count as not formed.
+
+    Parameters
+    ----------
+    space : ConfigurationSpace
+        All configurations.
+    family : RuntimeFamily
+        The runtime.
+    stage_to_device : callable
+        Returns the device of every stage of a configuration.
+
+    Returns
+    -------
+    ConfigurationSpace
+        At least one configuration.
+
+    Raises
+    ------
+    InputError
+        The runtime runs none; says why.
+    """
+    not_formed, found = Counter(space.not_formed), []
+    for each in space.configurations:
+        is_split = each.backward == "split"
+        shape = PipelineShape(each.microbatches, tuple(stage_to_device(each)), is_split)
+        wrong = family.fits(shape, family.title)
+        if wrong is None:
+            found.append(each)
+        else:
+            not_formed[wrong] += 1
+    if not found:
+        raise _nothing_left(not_formed)
+    return ConfigurationSpace(tuple(found), dict(not_formed))
+
+
+def _nothing_left(not_formed: Counter[str]) -> InputError:
+    reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
+    return InputError(f"expected at least one configuration: {reasons}", field="search")
 
 
 def _combinations(
