@@ -76,9 +76,12 @@ def optimize_for(
     found, others = run(make, clock.share(FIRST_SHARE), ()), None
     if not made:
         return found
+    update: dict[str, Any] = {}
     if found.stop_reason is not StopReason.INTERRUPTED:
         others = run(lambda: ready(kind.task(instance, exact=exact), made[0].schedule))
-    update = {RULE: made[0].runtime_figures(others), "wall_seconds": round(clock.elapsed, 3)}
+        if others.stop_reason is StopReason.INTERRUPTED:
+            update["stop_reason"] = StopReason.INTERRUPTED
+    update |= {RULE: made[0].runtime_figures(others), "wall_seconds": round(clock.elapsed, 3)}
     return found.model_copy(update=update)
 
 

@@ -73,6 +73,8 @@ def _timed(steps: list[list[Step]], instance: dict[str, Any], chunks: int) -> Fr
     ranks = len(steps)
     last = ranks * chunks - 1
     ends: dict[tuple[str, int, int], Fraction] = {}
+    arrivals: dict[tuple[str, int, int], Fraction] = {}
+    links: dict[tuple[int, int], Fraction] = {}
     clocks, places = [Fraction(0)] * ranks, [0] * ranks
     moved = True
     while moved:
@@ -90,9 +92,13 @@ def _timed(steps: list[list[Step]], instance: dict[str, Any], chunks: int) -> Fr
                     break
                 begin = clocks[rank]
                 for each in waits:
-                    delay = _latency(instance, each[1] % ranks, rank)
-                    begin = max(begin, ends[each] + delay)
+                    begin = max(begin, (ends if each[1] == stage else arrivals)[each])
                 clocks[rank] = ends[kind, stage, k] = begin + _time(instance, kind, stage, k)
+                other = stage + 1 if kind == "F" else stage - 1
+                if 0 <= other <= last:
+                    arrivals[kind, stage, k] = _arrival(
+                        instance, clocks[rank], links, (rank, other % ranks), min(stage, other), k
+                    )
                 places[rank] += 1
                 moved = True
     assert places == [len(row) for row in steps], "it stops for ever"
@@ -126,9 +132,23 @@ def _time(instance: dict[str, Any], kind: str, stage: int, k: int) -> Fraction:
     return sum((_entry(times[name], stage, k) for name in names), Fraction(0))
 
 
-def _latency(instance: dict[str, Any], source: int, target: int) -> Fraction:
-    p2p = instance.get("p2p") or {}
-    assert p2p.get("mode", "delay") == "delay"
+def _arrival(
+    instance: dict[str, Any],
+    ready: Fraction,
+    links: dict[tuple[int, int], Fraction],
+    ends: tuple[int, int],
+    boundary: int,
+    k: int,
+) -> Fraction:
+    """Return when a transfer arrives; a link has one at a time, in the order of its sender."""
+    p2p, (source, target) = instance.get("p2p") or {}, ends
     if source == target:
-        return Fraction(0)
-    return _entry(p2p.get("latency", 0), source, target)
+        return ready
+    if p2p.get("mode", "delay") == "link":
+        amount = _entry(p2p["bytes"], boundary, k)
+        ready = max(ready, links.get(ends, Fraction(0)))
+        ready += amount / _entry(p2p["bandwidth"], source, target)
+        links[ends] = ready
+    else:
+        assert p2p.get("mode", "delay") == "delay"
+    return ready + _entry(p2p.get("latency", 0), source, target)

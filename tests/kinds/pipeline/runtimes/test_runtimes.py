@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ppsolve
-from ppsolve.models.core.result import Result, Status
+from ppsolve.models.core.result import Result, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.api.bound_check import check_bound
 from ppsolve.solver.api.kinds import load_instance, lower
@@ -40,6 +40,8 @@ SHIPPED = (
     "few_microbatches/random-8x1",
     "memory_scan/scan-4x8-5",
     "p2p_heavy/delay-100-8x16",
+    "p2p_heavy/link-90-4x8",
+    "p2p_heavy/link-uneven-4x12",
     "p2p_heavy/two-nodes-8x16",
     "published/zb-6.2b-8x24-1p-fused",
     "uniform/uniform-4x8-1p",
@@ -53,7 +55,7 @@ def pipeline(devices: int, microbatches: int, **fields: Any) -> ppsolve.Pipeline
 
 
 def drawn(seed: int) -> dict[str, Any]:
-    """Return a random pipeline, linear or interleaved, as JSON."""
+    """Return a random pipeline, linear or interleaved, as JSON; of some, links have a bandwidth."""
     rng = random.Random(seed)
     devices, chunks = rng.randint(2, 5), rng.choice([1, 2, 3])
     stages, count = devices * chunks, devices + rng.randint(0, 9)
@@ -61,7 +63,10 @@ def drawn(seed: int) -> dict[str, Any]:
     times = {name: [rng.randint(1, 40) for _ in range(stages)] for name in names}
     placed = {} if chunks == 1 else {"placement": "interleaved", "stages_per_device": chunks}
     shape = {"num_devices": devices, "num_microbatches": count, **placed}
-    return {"kind": "pipeline", **shape, "times": times, "p2p": {"latency": rng.randint(0, 9)}}
+    p2p: dict[str, Any] = {"latency": rng.randint(0, 9)}
+    if seed % 3 == 0:
+        p2p |= {"mode": "link", "bytes": rng.randint(10, 60), "bandwidth": 2}
+    return {"kind": "pipeline", **shape, "times": times, "p2p": p2p}
 
 
 def solved(instance: Any, runtime: str, **options: Any) -> Any:
@@ -146,6 +151,17 @@ class TestMegatron:
     def test_backwards_are_whole(self) -> None:
         result = solved(pipeline(2, 3, times=SPLIT), "megatron")
         assert written(result, "megatron") == "--pipeline-model-parallel-size 2\n"
+
+    def test_an_interrupt_keeps_what_was_proved(self) -> None:
+        """It comes while the best of all schedules is searched, by a heuristic of the user."""
+
+        def interrupted(problem: Any) -> Any:
+            raise KeyboardInterrupt
+
+        result = solved(
+            pipeline(2, 3, times=SPLIT), "megatron", heuristics=[interrupted], time_limit=5
+        )
+        assert (result.status, result.stop_reason) == (Status.OPTIMAL, StopReason.INTERRUPTED)
 
     def test_no_start_and_no_jitter(self) -> None:
         instance = pipeline(2, 3)
@@ -285,6 +301,18 @@ class TestAnyOrder:
 
 class TestDeepSpeed:
     """1F1B on one stage per rank: Megatron-LM's schedule without virtual stages."""
+
+    @pytest.mark.parametrize(("ranks", "count"), list(product(range(1, 6), range(1, 9))))
+    def test_steps_of_its_schedule(self, ranks: int, count: int) -> None:
+        """Rank s of `TrainSchedule` runs F k at step 2k + s, B k at step 2k + 2p - s - 1."""
+        shape = PipelineShape(count, tuple(range(ranks)))
+        orders = family_of("deepspeed").orders
+        assert orders is not None
+        (found,) = orders(shape)
+        for rank, order in enumerate(found.orders):
+            steps = [(2 * k + rank, f"{rank}F{k}") for k in range(count)]
+            steps += [(2 * k + 2 * ranks - rank - 1, f"{rank}B{k}") for k in range(count)]
+            assert [str(each) for each in order] == [text for _, text in sorted(steps)]
 
     @pytest.mark.parametrize("seed", [seed for seed in range(24) if "placement" not in drawn(seed)])
     def test_drawn(self, seed: int) -> None:
