@@ -25,6 +25,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
 from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.start import START
 from ppsolve.solver.run.step import Step, Steps, Stop, Turn, always, whole
 from ppsolve.solver.run.task import Task
 
@@ -206,9 +207,11 @@ class _Runnable:
         rows = rows_of(schedule)
         try:
             if rows is None:
-                return None
+                raise InputError("an op runs in pieces, with others between them", field=START)
             self.family.order_of(rows, self.shape)
-        except InputError:
+        except InputError as error:
+            if by == START:
+                raise error.about(START) from None
             return None
         return self.admit(schedule, by, best, order)
 

@@ -284,6 +284,21 @@ class TestAnyOrder:
         assert first == last
         assert ppsolve.check(instance, result) == []
 
+    def test_a_start_that_it_does_not_run(self) -> None:
+        times = {"forward": [[1, 1], [1, 1]], "backward": [[2, 2], [2, 3]]}
+        instance = pipeline(2, 2, times=times)
+        ops = [("F", 0, 0, 0, 1), ("F", 0, 1, 1, 2), ("F", 1, 1, 2, 3), ("B", 1, 1, 3, 6)]
+        ops += [("F", 1, 0, 6, 7), ("B", 1, 0, 7, 9), ("B", 0, 1, 6, 8), ("B", 0, 0, 9, 11)]
+        names = ("kind", "stage", "microbatch", "start", "end")
+        rows = [dict(zip(names, op, strict=True)) for op in ops]
+        rows = [{**op, "id": f"{op['kind']}{op['stage']}.{op['microbatch']}"} for op in rows]
+        rows = [{**op, "device": op["stage"]} for op in rows]
+        start = {"schedule": {"time_unit": "us", "ops": rows}}
+        assert ppsolve.check(instance, start) == []
+        assert solved(instance, "torch", start=start).value <= 11
+        with pytest.raises(InputError, match="start: data-order: Primus takes data in the order"):
+            solved(instance, "primus", start=start)
+
     @pytest.mark.parametrize("seed", range(6))
     def test_alike_ops_in_the_order_of_micro_batches(self, seed: int) -> None:
         instance = ppsolve.parse_instance(drawn(seed))
