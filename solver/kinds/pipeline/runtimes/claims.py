@@ -13,6 +13,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
@@ -122,9 +123,12 @@ def runtime_violations(
         settings = claimed_settings(instance, document)
         if settings is not None:
             return _other_starts(instance, schedule, family, settings)
-        rows = rows_of(schedule)
+        modes, rows = modes_of(instance), rows_of(schedule)
         if rows is None:
             raise InputError("an op runs in pieces, with others between them")
+        wrong = None if modes is None else family.refused_modes(modes, schedule.problem.choice)
+        if wrong is not None:
+            raise InputError(wrong)
         family.order_of(rows, shape_of(instance))
     except (InputError, DeadlockError) as error:
         return [Violation(RULE, str(error), ())]

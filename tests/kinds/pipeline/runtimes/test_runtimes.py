@@ -228,6 +228,19 @@ class TestModes:
         assert ppsolve.check(instance, json.loads(result.model_dump_json())) == []
         assert result.instance_document["memory"]["recompute"]["decide"] == "microbatch"
 
+    @pytest.mark.parametrize(
+        ("decide", "narrowed"),
+        [("all", "all"), ("window", "all"), ("stage", "stage"), ("microbatch", "stage")],
+    )
+    def test_modes_that_are_searched(self, decide: str, narrowed: str) -> None:
+        offload = {"amount": 1, "out": 1, "back": 1, "decide": decide}
+        instance = self.instance(2, decide, offload=offload)
+        memory = family_of("primus").narrowed(instance).memory
+        assert (memory.recompute.decide, memory.offload) == (narrowed, None)
+        memory = family_of("colossalai").narrowed(instance).memory
+        assert (memory.recompute, memory.offload) == (None, None)
+        assert memory.capacity == instance.memory.capacity
+
     def test_given_modes(self) -> None:
         mixed = self.instance(3, ["keep", "full", "keep"])
         assert family_of("torch").obstacle(mixed) is None
@@ -241,6 +254,23 @@ class TestModes:
         result = solved(alike, "megatron")
         assert result.status is Status.OPTIMAL
         assert ppsolve.check(alike, result) == []
+
+    @pytest.mark.parametrize(
+        ("heuristic", "message"),
+        [
+            ("offload-first", "modes: stage 0 offloads, which PyTorch cannot be told"),
+            ("recompute-window", "modes: PyTorch recomputes all micro-batches of stage 0 or none"),
+            ("recompute-full", None),
+        ],
+    )
+    def test_modes_that_no_file_says(self, heuristic: str, message: str | None) -> None:
+        """Of documents of runtimes that run any order the modes are checked too."""
+        offload = {"amount": 1, "out": 0.5, "back": 0.5, "decide": "microbatch"}
+        instance = self.instance(2.5, "microbatch", offload=offload)
+        entry = json.loads(ppsolve.simulate(instance, heuristic).model_dump_json())
+        found = ppsolve.check(instance, entry | {"runtime": {"name": "torch"}})
+        own = [each.message for each in found if each.rule == "runtime"]
+        assert own == ([] if message is None else [message])
 
     def test_recomputing_early_is_not_run(self) -> None:
         recompute = {"modes": list(self.RECOMPUTE), "place": "anytime"}
