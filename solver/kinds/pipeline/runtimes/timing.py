@@ -93,8 +93,7 @@ def _choices(
     recomputing = () if family.recomputes == "none" else modes.recomputing
     for mode in (0, *recomputing):
         choice = modes.of_stages([mode] * modes.shape[0])
-        if modes.allows(choice):
-            yield f"all stages {modes.names[mode]}", {"mode": modes.names[mode]}, choice
+        yield f"all stages {modes.names[mode]}", {"mode": modes.names[mode]}, choice
     # Places in windows are those of groups of as many micro-batches as ranks.
     has_windows = order.group_size in {None, modes.instance.num_devices}
     if modes.decide == "window" and family.has_windows and has_windows:

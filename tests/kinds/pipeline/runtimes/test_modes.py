@@ -1,0 +1,132 @@
+"""Choices of what to recompute, among those that a runtime can be told."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import ppsolve
+from ppsolve.models.core.result import Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.modes import modes_of
+from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
+from tests.kinds.pipeline.runtimes import megatron
+from tests.kinds.pipeline.runtimes.cases import (
+    LOOPED,
+    MODES,
+    flags_of,
+    pipeline,
+    recomputing,
+    solved,
+)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "mode", "longer"), [(3, "keep", 0), (2, "part", "0.5"), (1, "full", 1)]
+)
+@pytest.mark.parametrize("decide", ["all", "stage", "microbatch"])
+def test_one_mode_for_all(capacity: int, mode: str, longer: Any, decide: str) -> None:
+    """Backwards of 1F1B take as much longer as the fastest mode that fits rank 0."""
+    instance = recomputing(capacity, decide)
+    result = solved(instance, "megatron", heuristics=None)
+    data = json.loads(pipeline(3, 6).model_dump_json())
+    data["times"]["backward"] = float(2 + Fraction(longer))
+    assert result.value == megatron.makespan(flags_of(3, 1, 0), data)
+    assert result.runtime.settings == {"mode": mode}
+    assert result.modes == (mode,) * 3
+    assert ppsolve.check(instance, json.loads(result.model_dump_json())) == []
+
+
+def test_windows() -> None:
+    """One mode for all takes 2 of memory; a window leaves the first micro-batch of each."""
+    instance = recomputing(2, "window")
+    result = solved(instance, "megatron", heuristics=None)
+    alone = solved(recomputing(2, "all"), "megatron", heuristics=None)
+    assert result.value <= alone.value
+    assert result.runtime.orders == 3 + 2 * 2
+    assert ppsolve.check(instance, result) == []
+
+
+def test_windows_of_virtual_stages() -> None:
+    """Places in windows are known for groups of as many micro-batches as ranks: 2 of 2, 3, 4, 6."""
+    instance = recomputing(9, "window", 2, **LOOPED)
+    windows = modes_of(instance).windows.max()
+    result = solved(instance, "megatron", heuristics=None)
+    assert result.runtime.orders == 4 * 3 + windows * 2
+    assert ppsolve.check(instance, result) == []
+
+
+def test_deepspeed_keeps_everything() -> None:
+    assert solved(recomputing(3, "stage"), "deepspeed", heuristics=None).modes == ("keep",) * 3
+    refused = solved(recomputing(2, "stage"), "deepspeed", heuristics=None)
+    assert refused.status is Status.INFEASIBLE
+
+
+def test_torch_recomputes_by_stage() -> None:
+    instance = recomputing(2, "microbatch")
+    result = solved(instance, "torch", time_limit=4, heuristics=None)
+    assert all(isinstance(mode, str) for mode in result.modes)
+    assert ppsolve.check(instance, json.loads(result.model_dump_json())) == []
+    assert result.instance_document["memory"]["recompute"]["decide"] == "microbatch"
+
+
+@pytest.mark.parametrize(
+    ("decide", "narrowed"),
+    [("all", "all"), ("window", "all"), ("stage", "stage"), ("microbatch", "stage")],
+)
+def test_modes_that_are_searched(decide: str, narrowed: str) -> None:
+    offload = {"amount": 1, "out": 1, "back": 1, "decide": decide}
+    instance = recomputing(2, decide, memory={"offload": offload})
+    memory = family_of("primus").narrowed(instance).memory
+    assert (memory.recompute.decide, memory.offload) == (narrowed, None)
+    memory = family_of("colossalai").narrowed(instance).memory
+    assert (memory.recompute, memory.offload) == (None, None)
+    assert memory.capacity == instance.memory.capacity
+
+
+def test_given_modes() -> None:
+    mixed = recomputing(3, ["keep", "full", "keep"])
+    assert family_of("torch").obstacle(mixed) is None
+    for name, message in (
+        ("megatron", "modes: Megatron-LM has one mode for all stages, stage 1 another"),
+        ("deepspeed", "modes: stage 1 recomputes, which DeepSpeed cannot be told"),
+    ):
+        with pytest.raises(InputError, match=message):
+            solved(mixed, name)
+    alike = recomputing(3, ["full"] * 3)
+    result = solved(alike, "megatron")
+    assert result.status is Status.OPTIMAL
+    assert ppsolve.check(alike, result) == []
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "message"),
+    [
+        ("offload-first", "modes: stage 0 offloads, which PyTorch cannot be told"),
+        ("recompute-window", "modes: PyTorch recomputes all micro-batches of stage 0 or none"),
+        ("recompute-full", None),
+    ],
+)
+def test_modes_that_no_file_says(heuristic: str, message: str | None) -> None:
+    """Of documents of runtimes that run any order the modes are checked too."""
+    offload = {"amount": 1, "out": 0.5, "back": 0.5, "decide": "microbatch"}
+    instance = recomputing(2.5, "microbatch", memory={"offload": offload})
+    entry = json.loads(ppsolve.simulate(instance, heuristic).model_dump_json())
+    found = ppsolve.check(instance, entry | {"runtime": {"name": "torch"}})
+    own = [each.message for each in found if each.rule == "runtime"]
+    assert own == ([] if message is None else [message])
+
+
+def test_recomputing_early_is_not_run() -> None:
+    recompute = {"modes": list(MODES), "place": "anytime"}
+    instance = recomputing(2, "stage", memory={"recompute": recompute})
+    with pytest.raises(InputError, match='right before a backward, the place is "anytime"'):
+        solved(instance, "torch")
+    result = solved(instance, "megatron", heuristics=None)
+    assert result.runtime.settings == {"mode": "part"}
+    before = solved(recomputing(2, "stage"), "megatron", heuristics=None)
+    assert result.value == before.value
+    assert ppsolve.check(instance, result) == []
