@@ -187,6 +187,19 @@ class TestAnyOrder:
         assert json.loads(written(result, runtime))
         assert ppsolve.check(instance, result) == []
 
+    def test_ops_in_pieces(self) -> None:
+        """Lists run other ops between the pieces of an op, which no runtime's file says."""
+        instance = load_instance(ROOT / "instances" / "overlap_pipelines" / "tp-split-2x4-2p.json")
+        pieces, whole = (
+            json.loads(ppsolve.simulate(instance, name).model_dump_json())
+            for name in ("list-tail", "zb-h1")
+        )
+        (violation,) = ppsolve.check(instance, pieces | {"runtime": {"name": "torch"}})
+        assert "an op runs in pieces, with others between them" in violation.message
+        assert ppsolve.check(instance, whole | {"runtime": {"name": "torch"}}) == []
+        result = solved(instance, "torch", heuristics=["list-tail", "zb-h1"])
+        assert result.best_by == "zb-h1"
+
     def test_alike_micro_batches_are_renumbered(self) -> None:
         """Breadth-first looping runs backwards from the last micro-batch to the first."""
         instance = pipeline(2, 4, times=SPLIT, placement="vshape")
