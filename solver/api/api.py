@@ -15,7 +15,6 @@ from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.readying import UnreadyTask, task_in_time
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener
@@ -130,11 +129,9 @@ def optimize(
             task.begin_from(known)
         return task
 
-    def run(
-        make: Callable[[], Task], own: Clock = clock, asked: Sequence[Heuristic] = chosen
-    ) -> Result:
+    def run(make: Callable[[], Task], own: Clock = clock) -> Result:
         task = task_in_time(make, own) or UnreadyTask(kind, instance)
-        return SolveRun(task, asked, options, on_progress, own, budgets).execute()
+        return SolveRun(task, chosen, options, on_progress, own, budgets).execute()
 
     if runtime is None:
         return run(lambda: ready(kind.task(instance, exact=exact)))

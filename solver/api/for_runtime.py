@@ -43,8 +43,7 @@ def optimize_for(
     instance : Instance
         The instance.
     run : callable
-        Solves the task that a function makes; by default within the clock of the call, and with
-        the heuristics that it asks for.
+        Solves the task that a function makes, by default within the clock of the call.
     ready : callable
         Prepares a task as the call asks, or to begin with a schedule that is given.
     clock : Clock
@@ -73,7 +72,7 @@ def optimize_for(
         made.append(RuntimeTask(kind, instance, family, exact=exact))
         return ready(made[0])
 
-    found, others = run(make, clock.share(FIRST_SHARE), ()), None
+    found, others = run(make, clock.share(FIRST_SHARE)), None
     if not made:
         return found
     update: dict[str, Any] = {}

@@ -141,6 +141,14 @@ class TestMegatron:
         assert (result.runtime.free_value, result.runtime.free_bound) == (7, 7)
         assert result.runtime.price == pytest.approx(9 / 7 - 1)
 
+    def test_the_best_of_all_is_no_worse(self) -> None:
+        """Its search begins with what the runtime runs."""
+        times = {"forward": [1, 4, 1, 1], "backward": [2, 2, 5, 2]}
+        instance = pipeline(2, 6, times=times, **LOOPED)
+        result = solved(instance, "megatron", heuristics=["looped-bfs"])
+        assert ppsolve.simulate(instance, "looped-bfs").value > result.value
+        assert (result.runtime.free_value, result.runtime.price) == (result.value, 0)
+
     def test_backwards_are_whole(self) -> None:
         result = solved(pipeline(2, 3, times=SPLIT), "megatron")
         assert written(result, "megatron") == "--pipeline-model-parallel-size 2\n"
@@ -326,6 +334,10 @@ class TestCheck:
         assert check_bound(instance, document).proved_by == "runtime orders"
         higher = check_bound(instance, document | {"bound": document["bound"] + 1})
         assert (higher.proved_by, higher.better) == (None, document["value"])
+        # The best of all schedules takes 7: it refutes nothing that is said of the runtime.
+        split = pipeline(2, 2, times=SPLIT)
+        above = check_bound(split, {"bound": 10, "runtime": {"name": "megatron"}})
+        assert (above.proved_by, above.better) == (None, 9)
         refuted = check_bound(instance, document | {"bound": None, "status": "INFEASIBLE"})
         assert refuted.better == document["value"]
 
