@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,9 @@ from ppsolve.solver.kernels.in_flight import (
 )
 from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.kinds.pipeline.kind import PipelineTask
+from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
+from ppsolve.solver.kinds.pipeline.runtimes.timing import settings_of
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
@@ -138,19 +142,37 @@ class QuickScheduler:
         arrays : PipelineArrays
             The pipeline.
         names : sequence of str
-            Heuristics; those that search are left out.
+            Heuristics; those that search are left out. Or a runtime of few orders, of which the
+            best is taken.
 
         Returns
         -------
         QuickSchedule or None
             None where none applies and fits the memory.
         """
+        for family in FAMILIES:
+            if family.name in names:
+                return self._of_runtime(arrays, family)
         instance, problem = lowered(arrays)
         for heuristic in chosen_heuristics(instance, names):
             found = None if heuristic.is_search else self._made(heuristic, instance, problem)
             if found is not None:
                 return QuickSchedule(_unit_time(found), heuristic.name, start=found.start)
         return None
+
+    def _of_runtime(self, arrays: PipelineArrays, family: RuntimeFamily) -> QuickSchedule | None:
+        key = (family.name, *arrays.key)
+        if key not in self._known:
+            instance, problem = lowered(arrays)
+            best: QuickSchedule | None = None
+            for each in settings_of(family, instance):
+                found = _fitting(partial(resolved, problem, each.orders), problem)
+                if found is not None and (best is None or _unit_time(found) < best.makespan):
+                    best = QuickSchedule(_unit_time(found), each.words, start=found.start)
+                if best is not None and best.makespan <= self.bound(arrays):
+                    break
+            self._known[key] = best
+        return self._known[key]
 
     def _made(
         self, heuristic: Heuristic, instance: PipelineInstance, problem: Problem
@@ -161,14 +183,8 @@ class QuickScheduler:
             return outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
         if kind.obstacle(heuristic, instance) is not None:
             return None
-        try:
-            chains = self._chains(heuristic.name, heuristic.orders, instance, problem)
-            # Most of these orders exceed the memory; timing and checking one to find that out takes
-            # 10 to 50 ms.
-            schedule = None if chains.overfills(problem) else chains.timed(problem)
-        except (NotApplicableError, DeadlockError):
-            return None
-        return None if schedule is None or check_schedule(problem, schedule) else schedule
+        make = partial(self._chains, heuristic.name, heuristic.orders, instance, problem)
+        return _fitting(make, problem)
 
     def _chains(
         self,
@@ -216,6 +232,17 @@ class QuickScheduler:
             return None
         refuse_wrong(found, SWEEP)
         return QuickSchedule(_unit_time(found), SWEEP, start=found.start)
+
+
+def _fitting(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
+    try:
+        chains = make()
+        # Most of these orders exceed the memory; timing and checking one to find that out takes
+        # 10 to 50 ms.
+        schedule = None if chains.overfills(problem) else chains.timed(problem)
+    except (NotApplicableError, DeadlockError):
+        return None
+    return None if schedule is None or check_schedule(problem, schedule) else schedule
 
 
 def _unit_time(schedule: Schedule) -> float:

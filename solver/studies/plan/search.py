@@ -19,7 +19,7 @@ from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
-from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, task_for
+from ppsolve.solver.kinds.pipeline.runtimes.timing import figures_of
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
@@ -128,6 +128,9 @@ class PlanSearch:
         assert winner.step.method is not None
         instance = self._instance(winner)
         self.result = result_of(instance, winner.arrays, start, winner.step.method)
+        if self.limits.runtime is not None:
+            figures = figures_of(self.limits.runtime, instance, winner.step.method)
+            self.result = self.result.model_copy(update={RULE: figures})
 
     def is_beaten(self, candidate: Candidate) -> bool:
         """Whether the winner reaches at least the highest goodput of the candidate."""
@@ -346,7 +349,15 @@ class PlanSearch:
         candidate.lose_by_memory(builder.least_memory(candidate.configuration))
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
-        allowed = self.request.search.schedules
+        allowed, runtime = self.request.search.schedules, self.limits.runtime
+        if runtime is not None and candidate.arrays is not None:
+            if candidate.take(self.quick.named(candidate.arrays, [runtime.name])):
+                self.note(candidate)
+            candidate.is_final = True
+            if candidate.step.reached is None:
+                candidate.ruled_out = Rule.MEMORY
+                candidate.reason = f"proved: none of the orders that {runtime.title} runs fits"
+            return
         names = quick_heuristics(instance) if allowed is None else list(allowed)
         self._run(candidate, instance, names, Options(time_limit=0.0))
         candidate.is_final = allowed is not None and candidate.ruled_out is None
@@ -390,11 +401,7 @@ class PlanSearch:
         options: Options,
     ) -> None:
         # Runs start from the schedule that is known.
-        kind, runtime = kind_of(instance), self.limits.runtime
-        if runtime is None:
-            task = kind.task(instance)
-        else:
-            task = task_for(kind, instance, runtime, exact=False)
+        task = kind_of(instance).task(instance)
         assert isinstance(task, ScheduleTask)
         if candidate.solved is not None:
             known, name = candidate.solved
@@ -407,10 +414,7 @@ class PlanSearch:
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
         run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
-        result = run.execute()
-        if isinstance(task, RuntimeTask):
-            result = result.model_copy(update={RULE: task.runtime_figures(None)})
-        self._learn(candidate, result)
+        self._learn(candidate, run.execute())
         candidate.solved = None
         if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
             candidate.solved = (task.schedule.start, task.best_by)

@@ -10,6 +10,7 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.collectives import with_collectives
@@ -82,6 +83,24 @@ def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[R
             continue
         for words, more, choice in _choices(family, modes, order):
             yield RuntimeSettings(f"{order.words}, {words}", named | more, order.orders, choice)
+
+
+def figures_of(family: RuntimeFamily, instance: PipelineInstance, words: str) -> RuntimeFigures:
+    """Return the settings of these words as a document has them.
+
+    Parameters
+    ----------
+    family, instance
+        As of `settings_of`.
+    words : str
+        Words of some of its settings.
+
+    Returns
+    -------
+    RuntimeFigures
+    """
+    named = next(each.named for each in settings_of(family, instance) if each.words == words)
+    return RuntimeFigures(name=family.name, settings=named, order=words)
 
 
 def _choices(
