@@ -351,11 +351,12 @@ class PlanSearch:
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
         allowed, runtime = self.request.search.schedules, self.limits.runtime
         if runtime is not None and candidate.arrays is not None:
-            if candidate.take(self.quick.named(candidate.arrays, [runtime.name])):
+            quick = self.quick(candidate.configuration)
+            if candidate.take(quick.named(candidate.arrays, [runtime.name])):
                 self.note(candidate)
             candidate.is_final = True
             if candidate.step.reached is None:
-                candidate.ruled_out = Rule.MEMORY
+                self._lose_by_memory(candidate)
                 candidate.reason = f"proved: none of the orders that {runtime.title} runs fits"
             return
         names = quick_heuristics(instance) if allowed is None else list(allowed)
