@@ -74,6 +74,7 @@ class OverlapNode(StrictModel):
     collective: str | None = None  # e.g. ``all_gather``; for display
     category: str | None = None  # of a kernel, as rules of contention name it
     after: tuple[str, ...] = ()  # earlier nodes that stay before it in the program
+    matmul: bool = False  # runs a matrix product: passes that move nodes in groups take none along
 
     @model_serializer(mode="wrap")
     def _with_duration(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -192,6 +193,8 @@ class OverlapInstance(Instance):
             for key in ("group", "collective"):
                 if getattr(node, key) is not None:
                     raise _fault(index, f".{key}", "expected on collectives only")
+        if node.matmul and node.kind is not NodeKind.COMPUTE:
+            raise _fault(index, ".matmul", "expected on kernels only")
         if node.kind is not NodeKind.WAIT:
             return
         for key in ("duration", "bytes"):

@@ -21,7 +21,7 @@ from ppsolve.solver.heuristics.list_scheduling import (
     tails,
 )
 from ppsolve.solver.kinds.overlap.nodes import OverlapProgram
-from ppsolve.solver.kinds.overlap.passes import PASSES, STABLE, run_passes
+from ppsolve.solver.kinds.overlap.passes import MOVING, PASSES, STABLE, run_passes
 from ppsolve.solver.kinds.overlap.realise import broken_cap, realised, run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.structure.dag import Dag
@@ -29,6 +29,11 @@ from ppsolve.solver.structure.implied import index_order
 
 A_PROGRAM = "a program of kernels and collectives (kind overlap)"
 INDUCTOR = "PyTorch Inductor: torch/_inductor/comms.py"
+SOURCES = {
+    "original": OURS,
+    "simple-overlap": f"{INDUCTOR} (2.14)",
+    "overlap-scheduler": "PyTorch Inductor: torch/_inductor/fx_passes/overlap_scheduling.py (2.13)",
+} | dict.fromkeys(MOVING, f"{INDUCTOR} (2.13)")
 
 
 def _passed(name: str, request: Request) -> Proposal:
@@ -73,11 +78,11 @@ OVERLAP_HEURISTICS = (
             summary + note,
             partial(_passed, name + suffix),
             A_PROGRAM,
-            source=OURS if name == "original" else INDUCTOR,
+            source=SOURCES.get(name, INDUCTOR),
         )
         for suffix, note in (("", ""), (STABLE, "; ties by program order"))
         for name, (summary, _) in PASSES.items()
-        if (name, suffix) != ("original", STABLE)
+        if not (suffix and name in SOURCES)
     ),
     *(
         Heuristic(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -24,6 +25,8 @@ class OverlapProgram:
     users: list[list[int]]
     comms: list[int]  # the collectives
     rank: list[int]  # place of each node in the order that breaks ties
+    instance: OverlapInstance
+    places: list[int]  # of each node in the instance
 
     @classmethod
     def of(
@@ -64,6 +67,8 @@ class OverlapProgram:
             users=users_of(deps),
             comms=instance.of_kind(NodeKind.COMM),
             rank=np.argsort(by_rank).tolist(),
+            instance=instance,
+            places=list(places),
         )
 
     def permuted(self, order: list[int]) -> Self:
@@ -76,7 +81,25 @@ class OverlapProgram:
             users=[sorted(place[user] for user in self.users[node]) for node in order],
             comms=sorted(place[comm] for comm in self.comms),
             rank=[self.rank[node] for node in order],
+            instance=self.instance,
+            places=[self.places[node] for node in order],
         )
+
+    @cached_property
+    def node_of(self) -> dict[str, int]:
+        """Number of each node, by its name."""
+        return {self.instance.nodes[place].name: node for node, place in enumerate(self.places)}
+
+    @cached_property
+    def data(self) -> list[list[int]]:
+        """Direct dependencies of each node, without what only keeps an order."""
+        numbers: list[int] = np.argsort(self.places).tolist()
+        return [[numbers[dep] for dep in self.instance.deps[place]] for place in self.places]
+
+    @cached_property
+    def matmul(self) -> list[bool]:
+        """Whether each node runs a matrix product."""
+        return [self.instance.nodes[place].matmul for place in self.places]
 
     @property
     def size(self) -> int:

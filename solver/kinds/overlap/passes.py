@@ -12,10 +12,19 @@ from itertools import pairwise
 
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.kinds.overlap.nodes import OverlapProgram
+from ppsolve.solver.kinds.overlap.overlap_scheduler import overlap_scheduler
+from ppsolve.solver.kinds.overlap.peak_passes import (
+    reorder_communication,
+    simple_overlap,
+    sink_waits_iterative,
+)
 from ppsolve.solver.kinds.overlap.replay import broken_dependency
 
 RAISE_FAILURE = "AssertionError in raise_comms: assert len(cur_comms) <= 1"
 """Error of raise_comms where more than one collective could come first."""
+
+MOVING = ("sink-waits-iterative", "reorder-communication", "inductor-recommended")
+"""Recipes of passes that move nodes within a budget of memory."""
 
 STABLE = "-stable"
 """Suffix of the variants that do not depend on names."""
@@ -261,6 +270,26 @@ PASSES: dict[str, tuple[str, tuple[Pass, ...]]] = {
     "inductor-list-reorder": (
         "Inductor's list scheduling, both, kernels behind collectives",
         (list_reorder,),
+    ),
+    "sink-waits-iterative": (
+        "Inductor's sink_waits_iterative: waits down within a budget of memory",
+        (sink_waits_iterative,),
+    ),
+    "reorder-communication": (
+        "Inductor's reorder_communication_preserving_peak_memory: collectives up within a budget",
+        (reorder_communication,),
+    ),
+    "inductor-recommended": (
+        "reorder-communication, sink-waits-iterative, reorder-communication",
+        (reorder_communication, sink_waits_iterative, reorder_communication),
+    ),
+    "simple-overlap": (
+        "Inductor's simple_overlap: collectives up, waits down, never above the peak",
+        (simple_overlap,),
+    ),
+    "overlap-scheduler": (
+        "Inductor's OverlapScheduler: collectives beside kernels that hide them",
+        (overlap_scheduler,),
     ),
 }
 """Summary and passes, which run one after another, by the name of the heuristic."""

@@ -166,6 +166,7 @@ class CompiledGraph:
         return OverlapInstance.parse({"kind": "overlap", "time_unit": "us", **fields})
 
     def _node(self, node: Any, durations: Durations) -> dict[str, Any]:
+        from torch._inductor import comms
         from torch._inductor.utils import contains_collective, contains_wait
 
         found: dict[str, Any] = {"name": node.get_name(), "kind": "compute"}
@@ -181,6 +182,8 @@ class CompiledGraph:
             found["collective"] = next(known, "other")
         elif contains_wait(node) and not contains_collective(node):
             return found | {"kind": WAIT}
+        elif comms.contains_gemm_like(node):
+            found["matmul"] = True
         found["duration"] = round(max(0.0, durations(node)) * 1e3, 3)
         if found["kind"] == "comm":
             found["duration"] = max(found["duration"], 0.001)

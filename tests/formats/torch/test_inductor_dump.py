@@ -1,0 +1,32 @@
+"""A graph that the installed torch compiles now is the one that is kept, pass by pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.paths import DATA, ROOT
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("name", ["fsdp-step", "moe-sharded-step"])
+def test_a_dump_made_again_is_the_same(name: str, tmp_path: Path) -> None:
+    script = ROOT / "benchmarks" / "dump_inductor.py"
+    command = [sys.executable, "-W", "ignore", str(script), str(tmp_path), "--only", name]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    made, kept = (
+        json.loads((folder / f"{name}.json").read_text())
+        for folder in (tmp_path, DATA / "inductor")
+    )
+    for rule in ("frozen", "free"):
+        assert len(made[rule]) >= 6
+        for heuristic, found in made.pop(rule).items():
+            assert found == kept[rule][heuristic], heuristic
+    assert made.pop("torch")
+    assert made.items() <= kept.items()
