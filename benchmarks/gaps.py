@@ -16,6 +16,8 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import islice
 from typing import Any
@@ -26,6 +28,7 @@ from shipped import INSTANCES, ROOT, instance_files
 
 import ppsolve
 from ppsolve.models.core.result import Result, Status
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
@@ -43,6 +46,16 @@ SHOWN = {
     "list-sweep": "sweep",
 }
 """Heuristics with a column for each uneven pipeline, where they ran."""
+
+OVERLAP_PASSES = (
+    "original",
+    "sink-waits-iterative",
+    "reorder-communication",
+    "inductor-recommended",
+    "simple-overlap",
+    "overlap-scheduler",
+)
+EXACT = 1e-9
 
 
 def measure_uneven(options: argparse.Namespace) -> str:
@@ -251,12 +264,56 @@ def price_figures(prices: list[float]) -> list[object]:
     return [len(prices), *map(percent, figures)]
 
 
+def measure_compiled(options: argparse.Namespace) -> str:
+    """Return gaps of today's overlap passes on graphs that torch compiled, at equal memory."""
+    found: dict[str, list[tuple[float | None, float]]] = {name: [] for name in OVERLAP_PASSES}
+    rows = []
+    for path in islice(sorted((ROOT / "tests/data/inductor").glob("*.json")), options.points):
+        dump = json.loads(path.read_text())
+        graph = OverlapInstance.parse(dump["graph"] | {"collective_order": "free"})
+        best = cache(partial(within, graph, options))
+        for name, gaps in found.items():
+            run = ppsolve.simulate(graph, name)
+            peak = max(dump["peak"], run.peak_live_bytes)
+            optimum = best(peak)
+            gap = float(run.makespan) / float(optimum.value or 1) - 1
+            is_proved = optimum.status is Status.OPTIMAL
+            gaps.append((gap if is_proved else None, peak / dump["peak"] - 1))
+        compiled = float(ppsolve.simulate(graph, "original").makespan)
+        optimum = best(dump["peak"])
+        values = [float(each or 0) for each in (optimum.value, optimum.bound)]
+        shown = [f"{each:,.0f}" for each in (compiled, *values)]
+        rows.append([path.stem, len(graph.nodes), *shown, percent(1 - values[0] / compiled)])
+    head = ["graph", "nodes", "as compiled (us)", "best (us)", "bound (us)", "saved %"]
+    return "\n\n".join([pass_table(found), table(head, rows)])
+
+
+def within(graph: OverlapInstance, options: argparse.Namespace, peak: float) -> Result:
+    """Return the best order of a compiled graph that holds no more bytes than `peak`."""
+    return solve(graph.model_copy(update={"max_live_bytes": Decimal(round(peak))}), options, 30)
+
+
+def pass_table(found: dict[str, list[tuple[float | None, float]]]) -> str:
+    """Return the table of passes: gaps at equal memory, and the memory that they add."""
+    rows: list[list[object]] = []
+    for name, pairs in found.items():
+        gaps = [gap for gap, _ in pairs if gap is not None]
+        more = [share for _, share in pairs]
+        figures = map(percent, (statistics.fmean(gaps), max(gaps)))
+        optimal = sum(gap < EXACT for gap in gaps)
+        memory = sum(share > 0 for share in more), percent(max(more))
+        rows.append([name, f"{optimal} of {len(gaps)}", *figures, *memory])
+    head = ["pass", "optimal on", "mean gap %", "largest", "more memory on", "most %"]
+    return table(head, rows)
+
+
 SECTIONS = {
     "uneven": measure_uneven,
     "scan": measure_scan,
     "curve": measure_curve,
     "uniform": measure_uniform,
     "runtimes": measure_runtimes,
+    "compiled": measure_compiled,
 }
 
 

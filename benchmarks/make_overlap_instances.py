@@ -2,17 +2,19 @@
 
 Training graphs of one rank as compilers see them: kernels, collectives and waits in program
 order. Times are in microseconds and made up in realistic proportions, but for those in
-`overlap/measured/`; bytes are in megabytes.
+`overlap/measured/`; bytes are in megabytes. Graphs called `compiled-*` are those of
+`dump_inductor.py`, in bytes.
 Without DIR the instances go where they are kept. Files that are not in the set are left alone.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 from deepseek_block import BETWEEN_LAYERS, BUSY, DEPS, MEASURED, NET, SPAN, program
-from shipped import run_writer
+from shipped import ROOT, run_writer
 
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 
@@ -100,6 +102,12 @@ def every_instance() -> dict[str, OverlapInstance]:
         sharded_optimizer("zero-tail-8l-free", 8, order="free"),
         uneven_fsdp("fsdp-large-1000", 84, "frozen", gather=170, seed=7),
         uneven_fsdp("fsdp-large-1000-free", 84, "free", gather=170, seed=7),
+        compiled("fsdp-step"),
+        compiled("fsdp-resharded-step", order="free"),
+        compiled("tp-step"),
+        compiled("moe-step"),
+        compiled("moe-sharded-step"),
+        compiled("moe-sharded-step", order="free"),
     ]
     found = {f"overlap/{instance.name}.json": instance for instance in made}
     kinds = {"span": (SPAN, SPAN), "busy": (BUSY, SPAN), "net": (BUSY, NET)}
@@ -107,6 +115,14 @@ def every_instance() -> dict[str, OverlapInstance]:
         block = deepseek_block(f"deepseek-block-{name}", compute, communication)
         found[f"overlap/measured/{block.name}.json"] = block
     return found
+
+
+def compiled(name: str, order: str = "frozen") -> OverlapInstance:
+    """Return a graph that torch compiled, with no more memory than as compiled."""
+    dump = json.loads((ROOT / "tests" / "data" / "inductor" / f"{name}.json").read_text())
+    suffix = "-free" if order == "free" else ""
+    fields = {"name": f"compiled-{name}{suffix}", "collective_order": order}
+    return OverlapInstance.parse(dump["graph"] | fields | {"max_live_bytes": dump["peak"]})
 
 
 def deepseek_block(name: str, compute: int, communication: int) -> OverlapInstance:

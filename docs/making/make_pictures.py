@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cases import HALVES, UNEVEN, WHOLE, best, capped
+from cases import HALVES, INSTANCES, UNEVEN, WHOLE, best, capped
 from charts import INCHES, Panel, stacked, svg
 
 import ppsolve
@@ -152,6 +152,28 @@ def _draw_side(
         )  # fmt: skip
 
 
+def compiled() -> Figure:
+    """Return an FSDP step as torch compiled it, and the best order with as much memory."""
+    return _before_and_after("fsdp-step", "original", "as compiled")
+
+
+def recommended() -> Figure:
+    """Return what the recommended passes make of an FSDP step, and the best order."""
+    name = "inductor-recommended"
+    return _before_and_after("fsdp-resharded-step-free", name, "passes of torch")
+
+
+def _before_and_after(graph: str, heuristic: str, words: str) -> Figure:
+    instance = ppsolve.load_instance(INSTANCES / "overlap" / f"compiled-{graph}.json")
+    result = best(instance)
+    panels = []
+    for text, found in ((words, ppsolve.simulate(instance, heuristic)), ("best, proved", result)):
+        megabytes = found.peak_live_bytes / 1e6
+        title = f"{text}: {found.makespan:,.0f} us, peak of {megabytes:,.0f} MB"
+        panels.append(Panel(title, found, instance, is_bounded=False))
+    return stacked(panels)
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     "uneven": uneven,
     "bubble": bubble,
@@ -159,6 +181,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "memory": memory,
     "curve": curve,
     "bound": bound,
+    "compiled": compiled,
+    "recommended": recommended,
 }
 """By the name of the file."""
 

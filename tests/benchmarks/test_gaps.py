@@ -33,3 +33,11 @@ def test_a_small_selection_is_measured() -> None:
     uneven = gaps.measure_uneven(options())
     assert uneven.startswith("1 of 1 are proved optimal; on 1 of them a heuristic is optimal.")
     assert "| 1f1b | 0 | 25.28 | 25.28 | 25.28 | 1 |" in uneven
+
+
+def test_passes_on_a_compiled_graph_are_measured_at_equal_memory() -> None:
+    passes, graphs = gaps.measure_compiled(options()).split("\n\n")
+    # Two gathers at once are 40 % more memory, and then the best order gains as much.
+    assert "| inductor-recommended | 0 of 1 | 15.66 | 15.66 | 1 | 40.00 |" in passes
+    assert "| simple-overlap | 1 of 1 | 0.00 | 0.00 | 0 | 0.00 |" in passes
+    assert graphs.endswith("| fsdp-forward | 16 | 1,201 | 1,046 | 1,046 | 12.89 |")

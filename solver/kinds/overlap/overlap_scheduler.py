@@ -317,7 +317,7 @@ class _HidingScheduler:
         return self._in_flight_bytes() <= most
 
     def _path(self, comm: int, beside: int) -> set[int] | None:
-        """Return what a collective still needs, None where that takes kernels or exposed waits."""
+        """Return the nodes that a collective needs, unless a kernel or an exposed wait is among them."""
         found: set[int] = set()
         stack = list(self.deps[comm])
         while stack:
@@ -336,7 +336,7 @@ class _HidingScheduler:
 
 
 def _kept(program: OverlapProgram) -> list[list[int]]:
-    """Return what every order keeps: dependencies and, where it is frozen, that of collectives."""
+    """Return the dependencies that every order keeps."""
     if program.instance.collective_order == "frozen":
         return [list(dict.fromkeys(own)) for own in program.deps]
     numbers = {place: node for node, place in enumerate(program.places)}
