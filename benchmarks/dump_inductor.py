@@ -243,6 +243,8 @@ def scheduled(graph: torch.fx.GraphModule, name: str) -> tuple[Dump, list[str]]:
             max_coll_distance=200,
             custom_runtime_estimation=of_fx_node,
             compute_estimator="analytical",
+            prioritize_bucketing_during_scheduling=False,
+            max_off_bucket_gb=None,
         ).run()
     return instance_data(instance), [node.name for node in copy.graph.nodes]
 

@@ -1,0 +1,141 @@
+"""Bytes along a program order as Inductor's passes count them, corrected move by move."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ppsolve.solver.kinds.overlap.nodes import OverlapProgram, as_integers, users_of
+
+
+class PassMemory:
+    """Bytes along an order, corrected after each move as the passes do.
+
+    A move towards the end tells a buffer its new last user; one towards the beginning does not, and
+    the peak of a group that has moved is only looked up anew where some buffer has another last
+    user. So the count may drift from the true one.
+    """
+
+    def __init__(self, program: OverlapProgram) -> None:
+        self.alloc, self.free = [0] * program.size, [0] * program.size
+        self.size: list[int] = []
+        self.last: list[int] = []
+        self.users: list[set[int]] = []
+        self.is_counted = program.instance.buffers is not None
+        self.used: list[list[int]] = [[] for _ in range(program.size)]
+        self._add_buffers(program)
+        self.live: list[int] = []  # just before a node frees what it used last
+        held = 0
+        for alloc, free in zip(self.alloc, self.free, strict=True):
+            self.live.append(held + alloc)
+            held += alloc - free
+        self.peak = max(self.live, default=0)
+
+    def _add_buffers(self, program: OverlapProgram) -> None:
+        at = program.node_of
+        buffers = program.instance.buffers or ()
+        amounts, self.factor = as_integers(buffer.bytes for buffer in buffers)
+        makers = set()
+        for buffer, amount in zip(buffers, amounts, strict=True):
+            # Inputs are allocated by the first node of all.
+            maker = 0 if buffer.producer is None else at[buffer.producer]
+            makers |= set() if buffer.producer is None else {maker}
+            self.alloc[maker] += amount
+            if not buffer.kept:
+                self._add_buffer(amount, {at[name] for name in buffer.users} or {maker})
+        # What allocates nothing has a buffer of no size, whose last user counts as well.
+        for node, users in enumerate(users_of(program.data)):
+            if node not in makers and users:
+                self._add_buffer(0, set(users))
+
+    def _add_buffer(self, amount: int, users: set[int]) -> None:
+        for user in users:
+            self.used[user].append(len(self.size))
+        self.size.append(amount)
+        self.last.append(max(users))
+        self.users.append(users)
+        self.free[max(users)] += amount
+
+    def push_back(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
+        """Move a node from before a group to behind it, if the peak allows it.
+
+        Parameters
+        ----------
+        node, group
+            The node, and the nodes behind it, in their order.
+        peak : int
+            Bytes that the group holds at most, as it was put together.
+        cap : Fraction
+            Most bytes that it may hold then.
+
+        Returns
+        -------
+        bool
+            False where nothing has moved.
+        """
+        if not self.is_counted:
+            return True
+        inside = set(group)
+        taken: dict[int, list[int]] = defaultdict(list)
+        for buffer in self.used[node]:
+            if self.last[buffer] in inside:
+                taken[self.last[buffer]].append(buffer)
+        shift = self.free[node] - self.alloc[node]
+        live = {}
+        for other in group:
+            live[other] = self.live[other] + shift
+            shift += sum(self.size[buffer] for buffer in taken.get(other, ()))
+        tail = group[-1]
+        live[node] = self.live[tail] - self.free[tail] + shift + self.alloc[node]
+        most = max(live.values()) if taken else max(peak + shift, live[node])
+        if most > cap:
+            return False
+        for other, buffers in taken.items():
+            moved = sum(self.size[buffer] for buffer in buffers)
+            self.free[other] -= moved
+            self.free[node] += moved
+            for buffer in buffers:
+                self.last[buffer] = node
+        self._set(live)
+        return True
+
+    def pull_forward(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
+        """Move a node from behind a group to before it, as `push_back` does.
+
+        Parameters
+        ----------
+        node, group, peak, cap
+            As there.
+
+        Returns
+        -------
+        bool
+            False where nothing has moved.
+        """
+        if not self.is_counted:
+            return True
+        given: dict[int, int] = defaultdict(int)
+        for buffer in self.used[node]:
+            if self.last[buffer] == node:
+                users = [other for other in group if other in self.users[buffer]]
+                if users:
+                    given[users[-1]] += self.size[buffer]
+        head = group[0]
+        live = {node: self.live[head] - self.alloc[head] + self.alloc[node]}
+        shift = self.alloc[node] - self.free[node] + sum(given.values())
+        for other in group:
+            live[other] = self.live[other] + shift
+            shift -= given.get(other, 0)
+        most = max(live.values()) if given else max(peak + shift, live[node])
+        if most > cap:
+            return False
+        for other, moved in given.items():
+            self.free[other] += moved
+            self.free[node] -= moved
+        self._set(live)
+        return True
+
+    def _set(self, live: dict[int, int]) -> None:
+        for node, amount in live.items():
+            self.live[node] = amount
