@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.formats.torch.drawn_programs import COUNT, KEPT, drawn, torch_orders
 from tests.paths import DATA, ROOT
 
 pytestmark = pytest.mark.torch
@@ -30,3 +31,12 @@ def test_a_dump_made_again_is_the_same(name: str, tmp_path: Path) -> None:
             assert found == kept[rule][heuristic], heuristic
     assert made.pop("torch")
     assert made.items() <= kept.items()
+
+
+def test_passes_move_random_programs_as_is_kept() -> None:
+    kept = json.loads(KEPT.read_text())
+    assert len(kept) == COUNT
+    for seed, one in enumerate(kept):
+        assert drawn(seed) == one["graph"]
+        for rule, found in torch_orders(one["graph"]).items():
+            assert found.items() <= one[rule].items()

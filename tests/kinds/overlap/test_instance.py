@@ -100,6 +100,10 @@ WRONG_PROGRAMS = {
         "nodes[1].group: ",
     ),
     "a group that is a fraction": ([KERNEL, {**COMM, "group": 1.5}, WAIT], "nodes[1].group: "),
+    "a collective that is a matrix product": (
+        [KERNEL, {**COMM, "matmul": True}, WAIT],
+        "nodes[1].matmul: expected on kernels only",
+    ),
     "a kernel with a type of collective": (
         [kernel("a", collective="all_gather")],
         "nodes[0].collective: expected on collectives only",

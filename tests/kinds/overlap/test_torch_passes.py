@@ -59,6 +59,14 @@ def test_passes_move_as_those_of_torch(name: str, rule: str) -> None:
         assert ordered(instance, heuristic) == data[rule][heuristic]["order"], heuristic
 
 
+def test_passes_move_random_programs_as_those_of_torch() -> None:
+    for number, data in enumerate(json.loads((FOLDER / "drawn" / "programs.json").read_text())):
+        for rule in ("frozen", "free"):
+            instance = OverlapInstance.parse(data["graph"] | {"collective_order": rule})
+            for heuristic, order in data[rule].items():
+                assert ordered(instance, heuristic) == order, (number, rule, heuristic)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_passes_keep_the_chain_as_those_of_torch(name: str) -> None:
     data = dump(name)
