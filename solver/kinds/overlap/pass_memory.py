@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ppsolve.solver.kinds.overlap.nodes import OverlapProgram, as_integers, users_of
+from ppsolve.solver.kinds.overlap.nodes import OverlapProgram, as_integers
 
 
 class PassMemory:
@@ -19,43 +19,29 @@ class PassMemory:
 
     def __init__(self, program: OverlapProgram) -> None:
         self.alloc, self.free = [0] * program.size, [0] * program.size
-        self.size: list[int] = []
         self.last: list[int] = []
         self.users: list[set[int]] = []
         self.is_counted = program.instance.buffers is not None
         self.used: list[list[int]] = [[] for _ in range(program.size)]
-        self._add_buffers(program)
+        at, buffers = program.node_of, program.instance.buffers or ()
+        self.size, self.factor = as_integers(buffer.bytes for buffer in buffers)
+        for number, buffer in enumerate(buffers):
+            # Inputs are allocated by the first node of all.
+            maker = 0 if buffer.producer is None else at[buffer.producer]
+            self.alloc[maker] += self.size[number]
+            users = set() if buffer.kept else {at[name] for name in buffer.users} or {maker}
+            for user in users:
+                self.used[user].append(number)
+            self.users.append(users)
+            self.last.append(max(users, default=-1))
+            if users:
+                self.free[max(users)] += self.size[number]
         self.live: list[int] = []  # just before a node frees what it used last
         held = 0
         for alloc, free in zip(self.alloc, self.free, strict=True):
             self.live.append(held + alloc)
             held += alloc - free
         self.peak = max(self.live, default=0)
-
-    def _add_buffers(self, program: OverlapProgram) -> None:
-        at = program.node_of
-        buffers = program.instance.buffers or ()
-        amounts, self.factor = as_integers(buffer.bytes for buffer in buffers)
-        makers = set()
-        for buffer, amount in zip(buffers, amounts, strict=True):
-            # Inputs are allocated by the first node of all.
-            maker = 0 if buffer.producer is None else at[buffer.producer]
-            makers |= set() if buffer.producer is None else {maker}
-            self.alloc[maker] += amount
-            if not buffer.kept:
-                self._add_buffer(amount, {at[name] for name in buffer.users} or {maker})
-        # What allocates nothing has a buffer of no size, whose last user counts as well.
-        for node, users in enumerate(users_of(program.data)):
-            if node not in makers and users:
-                self._add_buffer(0, set(users))
-
-    def _add_buffer(self, amount: int, users: set[int]) -> None:
-        for user in users:
-            self.used[user].append(len(self.size))
-        self.size.append(amount)
-        self.last.append(max(users))
-        self.users.append(users)
-        self.free[max(users)] += amount
 
     def push_back(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
         """Move a node from before a group to behind it, if the peak allows it.
@@ -97,7 +83,8 @@ class PassMemory:
             self.free[node] += moved
             for buffer in buffers:
                 self.last[buffer] = node
-        self._set(live)
+        for other, amount in live.items():
+            self.live[other] = amount
         return True
 
     def pull_forward(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
@@ -133,9 +120,6 @@ class PassMemory:
         for other, moved in given.items():
             self.free[other] += moved
             self.free[node] -= moved
-        self._set(live)
+        for other, amount in live.items():
+            self.live[other] = amount
         return True
-
-    def _set(self, live: dict[int, int]) -> None:
-        for node, amount in live.items():
-            self.live[node] = amount

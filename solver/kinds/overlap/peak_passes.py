@@ -24,8 +24,6 @@ def reorder_communication(program: OverlapProgram) -> list[int]:
     cap = memory.peak * (1 + BUDGET)
     is_frozen = program.instance.collective_order == "frozen"
     for comm in program.comms:
-        if comm == program.size - 1:
-            break
         head = tail = comm
         needed, peak = set(program.data[comm]), memory.live[comm]
         while head:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.torch.drawn_programs import COUNT, KEPT, drawn, torch_orders
+from tests.formats.torch.drawn_programs import KEPT, SEEDS, drawn, torch_orders
 from tests.paths import DATA, ROOT
 
 pytestmark = pytest.mark.torch
@@ -35,8 +35,7 @@ def test_a_dump_made_again_is_the_same(name: str, tmp_path: Path) -> None:
 
 def test_passes_move_random_programs_as_is_kept() -> None:
     kept = json.loads(KEPT.read_text())
-    assert len(kept) == COUNT
-    for seed, one in enumerate(kept):
+    for seed, one in zip(SEEDS, kept, strict=True):
         assert drawn(seed) == one["graph"]
         for rule, found in torch_orders(one["graph"]).items():
             assert found.items() <= one[rule].items()
