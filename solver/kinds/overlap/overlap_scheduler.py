@@ -163,9 +163,8 @@ class _HidingScheduler:
                 self._queue(user)
 
     def _run_kernel(self, node: int) -> None:
-        if self.duration[node] or self.is_heavy[node]:
-            left = self._hide(node, self.duration[node])
-            self._start_beside(node, left)
+        left = self._hide(node, self.duration[node])
+        self._start_beside(node, left)
         self._schedule(node)
         self.kernel += self.is_heavy[node]
 
@@ -222,8 +221,6 @@ class _HidingScheduler:
             self.exposed[comm] -= hidden
             self.hidden_by[comm].add(node)
             left[group] -= hidden
-            if not any(left.values()):
-                return
 
     def _candidates(self, left: dict[str, int]) -> list[int]:
         near = (

@@ -33,6 +33,13 @@ def test_a_dump_made_again_is_the_same(name: str, tmp_path: Path) -> None:
     assert made.items() <= kept.items()
 
 
+def test_the_scheduler_orders_random_graphs_as_is_kept(tmp_path: Path) -> None:
+    made = tmp_path / "graphs.json"
+    command = [sys.executable, "-W", "ignore", "-m", "tests.formats.torch.drawn_graphs", str(made)]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert made.read_text() == (DATA / "inductor" / "drawn" / "graphs.json").read_text()
+
+
 def test_passes_move_random_programs_as_is_kept() -> None:
     kept = json.loads(KEPT.read_text())
     for seed, one in zip(SEEDS, kept, strict=True):

@@ -92,9 +92,13 @@ def test_passes_keep_their_budget(name: str) -> None:
         assert 5 * peak(instance, ordered(instance, heuristic)) <= 6 * data["peak"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_collectives_are_hidden_as_by_torch(name: str) -> None:
-    data = dump(name)
+def graphs() -> list[dict[str, Any]]:
+    drawn = json.loads((FOLDER / "drawn" / "graphs.json").read_text())
+    return [*map(dump, NAMES), *drawn]
+
+
+@pytest.mark.parametrize("data", graphs())
+def test_collectives_are_hidden_as_by_torch(data: dict[str, Any]) -> None:
     instance = OverlapInstance.parse(data["fx"])
     # Torch leaves the inputs where they were.
     found = [each for each in ordered(instance, "overlap-scheduler") if "arg" not in each]
