@@ -98,8 +98,16 @@ class OverlapProgram:
 
     @cached_property
     def matmul(self) -> list[bool]:
-        """Whether each node runs a matrix product."""
-        return [self.instance.nodes[place].matmul for place in self.places]
+        """Whether each node runs a matrix product: all kernels that take time if none says so."""
+        said = [self.instance.nodes[place].matmul for place in self.places]
+        return (
+            said
+            if any(said)
+            else [
+                kind is NodeKind.COMPUTE and time > 0
+                for kind, time in zip(self.kind, self.duration, strict=True)
+            ]
+        )
 
     @property
     def size(self) -> int:

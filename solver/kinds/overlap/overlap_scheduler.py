@@ -26,10 +26,7 @@ _Time = int | float
 
 
 def overlap_scheduler(program: OverlapProgram) -> list[int]:
-    """Start collectives where kernels hide them; kernels of matrix products keep their order.
-
-    Where no kernel is said to run a matrix product, all that take time count as such.
-    """
+    """Start collectives where kernels hide them; kernels of matrix products keep their order."""
     return _HidingScheduler(program).run()
 
 
@@ -45,11 +42,6 @@ class _HidingScheduler:
             self.deps = OverlapProgram.of(instance, chained=False).deps
         self.users = users_of(self.deps)
         self.is_heavy = program.matmul
-        if not any(self.is_heavy):
-            self.is_heavy = [
-                kind is NodeKind.COMPUTE and time > 0
-                for kind, time in zip(self.kind, self.duration, strict=True)
-            ]
         scatter = [node.collective == "reduce_scatter" for node in instance.nodes]
         self.next_kernel = self._first_below(self.is_heavy)
         self.next_scatter = self._first_below(scatter)

@@ -125,10 +125,13 @@ def test_a_wait_takes_its_light_users_along_but_no_matrix_product() -> None:
         {"name": "g", "kind": "comm", "duration": 5},
         {"name": "w", "kind": "wait", "deps": ["g"]},
         {"name": "user", "kind": "compute", "duration": 1, "deps": ["w"]},
-        {"name": "k", "kind": "compute", "duration": 5},
+        {"name": "k", "kind": "compute", "duration": 5, "matmul": True},
     ]
     assert ordered(program(*nodes), "sink-waits-iterative") == ["g", "k", "w", "user"]
     nodes[2]["matmul"] = True
+    assert ordered(program(*nodes), "sink-waits-iterative") == ["g", "w", "user", "k"]
+    # Without any mark all kernels count as marked.
+    del nodes[2]["matmul"], nodes[3]["matmul"]
     assert ordered(program(*nodes), "sink-waits-iterative") == ["g", "w", "user", "k"]
 
 
