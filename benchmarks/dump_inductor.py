@@ -227,7 +227,7 @@ def scheduled(graph: torch.fx.GraphModule, name: str) -> tuple[Dump, list[str]]:
             group = overlap_scheduling.get_group_name(node)
             found |= {"bytes": footprint(node), "collective": next(known, "other"), "group": group}
         elif node.op == "call_function" and is_compute_node(node):
-            found["matmul"] = True
+            found["category"] = "matmul"
         nodes.append(found)
     instance = OverlapInstance.parse({"name": name, "collective_order": "free", "nodes": nodes})
     copy = torch.fx.GraphModule(graph, graph.graph.__deepcopy__({}))

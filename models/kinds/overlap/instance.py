@@ -27,6 +27,9 @@ MAX_NODES = 200_000
 
 DEFAULT_GROUP = "0"
 
+MATMUL = "matmul"
+"""Category of kernels that run a matrix product: passes that move groups of nodes leave them."""
+
 RESERVED = ("launch:", "release:")
 """Prefixes of the names of ops that lowering adds for caps."""
 
@@ -72,9 +75,8 @@ class OverlapNode(StrictModel):
     group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
     bytes: Number = Field(default=0, validate_default=True)  # of its output; 0 for a wait
     collective: str | None = None  # e.g. ``all_gather``; for display
-    category: str | None = None  # of a kernel, as rules of contention name it
+    category: str | None = None  # of a kernel, as rules of contention name it; see `MATMUL`
     after: tuple[str, ...] = ()  # earlier nodes that stay before it in the program
-    matmul: bool = False  # runs a matrix product: passes that move nodes in groups take none along
 
     @model_serializer(mode="wrap")
     def _with_duration(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -193,8 +195,6 @@ class OverlapInstance(Instance):
             for key in ("group", "collective"):
                 if getattr(node, key) is not None:
                     raise _fault(index, f".{key}", "expected on collectives only")
-        if node.matmul and node.kind is not NodeKind.COMPUTE:
-            raise _fault(index, ".matmul", "expected on kernels only")
         if node.kind is not NodeKind.WAIT:
             return
         for key in ("duration", "bytes"):

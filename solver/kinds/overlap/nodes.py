@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import MATMUL, NodeKind, OverlapInstance
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class OverlapProgram:
     @cached_property
     def matmul(self) -> list[bool]:
         """Whether each node runs a matrix product: all kernels that take time if none says so."""
-        said = [self.instance.nodes[place].matmul for place in self.places]
+        said = [self.instance.nodes[place].category == MATMUL for place in self.places]
         return (
             said
             if any(said)

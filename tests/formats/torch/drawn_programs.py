@@ -80,7 +80,7 @@ def drawn(seed: int) -> Document:
             nodes.append(node | {"kind": "comm"})
             waiting.append(node["name"])
         else:
-            matmul = {"matmul": True} if rng.random() < 0.15 else {}
+            matmul = {"category": "matmul"} if rng.random() < 0.15 else {}
             nodes.append(node | {"kind": "compute"} | matmul)
             usable.append(node["name"])
         if waiting and rng.random() < 0.3:
@@ -90,9 +90,11 @@ def drawn(seed: int) -> Document:
             nodes.append(user)
             usable += [name, user["name"]]
     nodes += [{"name": f"w{name}", "kind": "wait", "deps": [name]} for name in waiting]
-    if not any(node.get("matmul") for node in nodes):
+    if not any(node.get("category") for node in nodes):
         # Without any mark all kernels would count as marked.
-        nodes.append({"name": "last", "kind": "compute", "duration": 1, "deps": [], "matmul": True})
+        nodes.append(
+            {"name": "last", "kind": "compute", "duration": 1, "deps": [], "category": "matmul"}
+        )
     return {"kind": "overlap", "nodes": nodes, "buffers": _buffers(rng, nodes)}
 
 
@@ -125,7 +127,7 @@ def scheduler_nodes(document: Document) -> tuple[list[Node], dict[str, Buffer], 
         each["name"]: Node(
             each["name"],
             each["kind"],
-            each.get("matmul", False),
+            each.get("category") == "matmul",
             [SimpleNamespace(name=dep) for dep in each["deps"]],
         )
         for each in document["nodes"]

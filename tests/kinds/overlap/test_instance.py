@@ -101,8 +101,8 @@ WRONG_PROGRAMS = {
     ),
     "a group that is a fraction": ([KERNEL, {**COMM, "group": 1.5}, WAIT], "nodes[1].group: "),
     "a collective that is a matrix product": (
-        [KERNEL, {**COMM, "matmul": True}, WAIT],
-        "nodes[1].matmul: expected on kernels only",
+        [KERNEL, {**COMM, "category": "matmul"}, WAIT],
+        "nodes[1].category: expected on kernels only",
     ),
     "a kernel with a type of collective": (
         [kernel("a", collective="all_gather")],

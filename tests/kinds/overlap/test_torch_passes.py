@@ -113,7 +113,7 @@ def layers(count: int, size: int, **fields: Any) -> OverlapInstance:
         nodes += [
             {"name": f"g{at}", "kind": "comm", "duration": 10, "collective": "all_gather"},
             {"name": f"w{at}", "kind": "wait", "deps": [f"g{at}"]},
-            {"name": f"k{at}", "kind": "compute", "duration": 10, "matmul": True}
+            {"name": f"k{at}", "kind": "compute", "duration": 10, "category": "matmul"}
             | {"deps": [f"w{at}", *([f"k{at - 1}"] if at else [])]},
         ]
         buffers.append({"bytes": size, "producer": f"g{at}", "users": [f"w{at}", f"k{at}"]})
@@ -125,13 +125,13 @@ def test_a_wait_takes_its_light_users_along_but_no_matrix_product() -> None:
         {"name": "g", "kind": "comm", "duration": 5},
         {"name": "w", "kind": "wait", "deps": ["g"]},
         {"name": "user", "kind": "compute", "duration": 1, "deps": ["w"]},
-        {"name": "k", "kind": "compute", "duration": 5, "matmul": True},
+        {"name": "k", "kind": "compute", "duration": 5, "category": "matmul"},
     ]
     assert ordered(program(*nodes), "sink-waits-iterative") == ["g", "k", "w", "user"]
-    nodes[2]["matmul"] = True
+    nodes[2]["category"] = "matmul"
     assert ordered(program(*nodes), "sink-waits-iterative") == ["g", "w", "user", "k"]
     # Without any mark all kernels count as marked.
-    del nodes[2]["matmul"], nodes[3]["matmul"]
+    del nodes[2]["category"], nodes[3]["category"]
     assert ordered(program(*nodes), "sink-waits-iterative") == ["g", "w", "user", "k"]
 
 
@@ -176,7 +176,13 @@ def test_scatters_that_no_kernel_needs_start_in_place() -> None:
     for at in range(3):
         before = [f"k{at - 1}"] if at else []
         nodes += [
-            {"name": f"k{at}", "kind": "compute", "duration": 9, "matmul": True, "deps": before},
+            {
+                "name": f"k{at}",
+                "kind": "compute",
+                "duration": 9,
+                "category": "matmul",
+                "deps": before,
+            },
             {"name": f"s{at}", "kind": "comm", "duration": 5, "collective": "reduce_scatter"}
             | {"deps": [f"k{at}"]},
             {"name": f"w{at}", "kind": "wait", "deps": [f"s{at}"]},

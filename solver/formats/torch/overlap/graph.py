@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.instance import MATMUL, OverlapInstance
 
 KNOWN_OPS = ("aten", "prims", "inductor", "quantized", "_quantized", "rngprims")
 """Namespaces of fallback kernels that run no collective of their own."""
@@ -183,7 +183,7 @@ class CompiledGraph:
         elif contains_wait(node) and not contains_collective(node):
             return found | {"kind": WAIT}
         elif comms.contains_gemm_like(node):
-            found["matmul"] = True
+            found["category"] = MATMUL
         found["duration"] = round(max(0.0, durations(node)) * 1e3, 3)
         if found["kind"] == "comm":
             found["duration"] = max(found["duration"], 0.001)
