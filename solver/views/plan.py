@@ -172,7 +172,9 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     yield "winner", in_words(winner.configuration)
     if winner.layers_per_stage:
         layers = run_lengths(winner.layers_per_stage)
-        note = " (not proved to be the most balanced)" if winner.split_proved is False else ""
+        is_searched = winner.configuration.layer_split == "searched"
+        doubt = "another split may be better" if is_searched else "not proved to be most balanced"
+        note = f" ({doubt})" if winner.split_proved is False else ""
         yield "layers", f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{note}"
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high

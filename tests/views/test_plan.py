@@ -142,7 +142,7 @@ class TestPlans:
 
     def test_what_all_rows_share_is_said_once(self, found):
         text = drawn(plan_report(found), width=200)
-        assert "in all these rows: split backward, balanced layer split" in text
+        assert "in all these rows: split backward, searched layer split" in text
         assert "layer\n" not in text
 
     def test_reasons_of_every_row(self, found):

@@ -202,6 +202,12 @@ class Statistics(StrictModel):
     max_batch_size: Count | None = None
     grad: GradFields | None = None
 
+    def efficiency(self, batch_size: int) -> float:
+        """Return the worth of a sample at a batch size, as a share of that at the initial one."""
+        if self.grad is None:
+            return 1.0
+        return float(self.grad.params.efficiency(batch_size / self.init_batch_size))
+
     @model_validator(mode="after")
     def _limits_leave_something(self) -> Self:
         if self.max_batch_size is not None and self.max_batch_size < self.init_batch_size:
@@ -236,7 +242,8 @@ class SearchSpace(StrictModel):
     backward : list of str, optional
         ``fused``, ``split``; by default as in the profile.
     layer_splits : list of str
-        ``balanced`` (slowest device as fast as can be, exactly), ``even`` (by number of layers).
+        ``searched`` (any split), ``balanced`` (slowest device as fast as can be, exactly), ``even``
+        (by number of layers).
     schedules : list of str, optional
         Names of heuristics that the runtime can run; without them any schedule.
     """
@@ -252,9 +259,9 @@ class SearchSpace(StrictModel):
     microbatches: Counts | None = None
     rank_orders: Annotated[tuple[RankOrder, ...], Field(min_length=1)] = tuple(RankOrder)
     backward: Annotated[tuple[Literal["fused", "split"], ...], Field(min_length=1)] | None = None
-    layer_splits: Annotated[tuple[Literal["balanced", "even"], ...], Field(min_length=1)] = (
-        "balanced",
-    )
+    layer_splits: Annotated[
+        tuple[Literal["searched", "balanced", "even"], ...], Field(min_length=1)
+    ] = ("searched",)
     schedules: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")

@@ -40,7 +40,7 @@ class Configuration(Reported):
     batch_size: int
     rank_order: RankOrder
     backward: Literal["fused", "split"]
-    layer_split: Literal["balanced", "even"]
+    layer_split: Literal["searched", "balanced", "even"]
     tensor_parallel: int = 1
     recompute: LayerRecompute = "none"
 
@@ -164,8 +164,9 @@ class PlanRow(Reported):
 
     Goodput and throughput are in samples per second, `step_time` in the plan's time unit. `low` of
     the goodput is that of the best schedule found (0 without one), `high` a bound for this
-    configuration with this split. `lost_by` is None for the winner; for an open one it says why it
-    is open. `memory` says what is lacking where memory is the reason that there is no schedule.
+    configuration with any split that its `layer_split` allows. `lost_by` is None for the winner;
+    for an open one it says why it is open. `memory` says what is lacking where memory is the reason
+    that there is no schedule.
     """
 
     rank: int
@@ -207,11 +208,12 @@ class PlanCounts(Reported):
 class Plan(ShownInNotebooks, Reported):
     """Outcome of planning.
 
-    `status` is OPTIMAL if no configuration, with its split, can have a higher goodput than the
-    winner, INFEASIBLE if none fits the memory. `goodput` is that of the winner, and a bound for
-    all; if the request allows certain schedules only, both are about these. `instance` and `result`
-    are the winner's pipeline and its checked schedule. `split_proved` of a row says whether its
-    balanced split is proved to be one.
+    `status` is OPTIMAL if no configuration, with any split that it allows, can have a higher
+    goodput than the winner, INFEASIBLE if none fits the memory. `goodput` is that of the winner,
+    and a bound for all; if the request allows certain schedules only, both are about these.
+    `instance` and `result` are the winner's pipeline and its checked schedule. `split_proved` of a
+    row says whether no other split of a searched one is better than what it reaches, and whether a
+    balanced one is proved to be balanced.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
 from typing import cast
@@ -168,7 +169,7 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
         return Verdict.WINNER, None
     if candidate.ruled_out is not None:
         return Verdict.LOST, candidate.ruled_out
-    if candidate.is_final:
+    if candidate.is_final and not _is_rest_open(search, candidate):
         if candidate.step.reached is not None:
             return Verdict.LOST, Rule.ALLOWED
         is_full = any(map(exceeds_memory, candidate.step.failures))
@@ -181,6 +182,10 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
     if candidate.step.reached is None and (candidate.is_stuck or candidate.step.failures):
         return Verdict.OPEN, Rule.NO_SCHEDULE
     return Verdict.OPEN, Rule.LIMIT
+
+
+def _is_rest_open(search: PlanSearch, candidate: Candidate) -> bool:
+    return candidate.rest_high > (0.0 if search.winner is None else search.winner.low)
 
 
 def _may_win(search: PlanSearch, candidate: Candidate) -> bool:
@@ -203,13 +208,19 @@ def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
         reason=_reason(search, candidate, rule, shortage),
         goodput=_range(goodput),
         throughput=_range(goodput, candidate.efficiency),
-        step_time=_range(candidate.step.time if has_time else None),
+        step_time=_range(candidate.step_range if has_time else None),
         efficiency=candidate.efficiency,
         schedule_by=candidate.step.method,
-        split_proved=candidate.split_proved,
+        split_proved=_split_proved(candidate),
         layers_per_stage=tuple(last - first for first, last in spans) or None,
         memory=shortage,
     )
+
+
+def _split_proved(candidate: Candidate) -> bool | None:
+    if not candidate.is_searched or candidate.boundaries is None:
+        return candidate.split_proved
+    return candidate.rest_high <= candidate.low
 
 
 def _range(interval: Interval | None, divisor: float = 1.0) -> Range | None:
@@ -240,12 +251,14 @@ def _reaches(candidate: Candidate) -> str:
 
 
 def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:
+    if rule is Rule.LIMIT:
+        is_proved = search.winner is not None and candidate.split_high <= search.winner.low
+        proof = "proved for this split; another one " if is_proved else ""
+        return f"{proof}may reach {candidate.high:.6g}"
     if candidate.is_final:
         return "no other schedule is allowed"
-    if rule is Rule.LIMIT:
-        return f"may reach {candidate.high:.6g}"
     how = f"proved: at most {candidate.high:.6g} samples/s"
-    if candidate.level is Level.ENUMERATED:
+    if candidate.level is Level.ENUMERATED or candidate.is_searched:
         how += ", whatever the split"
     if search.winner is not None and candidate.high > search.winner.low:
         how += ", within the gap asked for"
@@ -255,9 +268,16 @@ def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:
 def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
     rivals = [c for c in search.candidates if c is not winner and c.ruled_out is None]
     undecided = [c for c in rivals if _may_win(search, c)]
-    if undecided:
+    if any(c.split_high > winner.low for c in undecided):
         most = max(c.high for c in undecided)
         return f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"
+    by_split = [c for c in (winner, *undecided) if _is_rest_open(search, c)]
+    if by_split:
+        most = max(c.rest_high for c in by_split) / winner.low - 1
+        return (
+            f"proved for the splits found; other splits, of {len(by_split)} configurations, may be "
+            f"better by at most {math.ceil(most * 1e4) / 100:.2f} %"
+        )
     if any(c.high > winner.low for c in rivals):
         return "proved: no other configuration is better by more than the gap asked for"
     return "proved: no other configuration has a higher goodput"

@@ -217,6 +217,13 @@ def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
     return tuple(pools)
 
 
+def lacks_room(arrays: PipelineArrays) -> bool:
+    """Say if some device has no room for one micro-batch: then no schedule fits."""
+    needed = np.zeros_like(arrays.room)
+    np.add.at(needed, arrays.device, arrays.held)
+    return bool((needed > arrays.room).any())
+
+
 def makespan_bound(arrays: PipelineArrays) -> int:
     """Return a lower bound on the makespan in ticks: the larger one by load and by memory."""
     return max(load_bound(arrays), memory_bound(arrays))
@@ -225,12 +232,18 @@ def makespan_bound(arrays: PipelineArrays) -> int:
 def load_bound(arrays: PipelineArrays) -> int:
     """Return a lower bound on the makespan in ticks: per device least head + load + least tail.
 
-    As micro-batches are alike, heads and tails are those of one of them.
+    As micro-batches are alike, heads and tails are those of one of them. Weight gradients may all
+    run while the last micro-batch goes home.
     """
-    head, tail = _head(arrays), _least_tail(arrays)
+    head, home, tail = _head(arrays), _home(arrays), _least_tail(arrays)
     load = arrays.duration.sum(axis=0) * arrays.microbatches
+    passing = load - _weight(arrays) * arrays.microbatches
     places = [arrays.device == device for device in range(len(arrays.room))]
-    return int(max(head[mine].min() + load[mine].sum() + tail[mine].min() for mine in places))
+    ends = (
+        max(load[mine].sum() + tail[mine].min(), passing[mine].sum() + home[mine].min())
+        for mine in places
+    )
+    return int(max(head[mine].min() + end for mine, end in zip(places, ends, strict=True)))
 
 
 def memory_bound(arrays: PipelineArrays) -> int:
@@ -281,12 +294,21 @@ def _head(arrays: PipelineArrays) -> IntArray:
     return np.concatenate([[0], np.cumsum(arrays.duration[0] + there)[:-1]])
 
 
-def _least_tail(arrays: PipelineArrays) -> IntArray:
-    # The least time from the end of any last op of each stage to the end: int64[S].
-    _, back = arrays.links()
+def _after(arrays: PipelineArrays) -> IntArray:
     after: IntArray = np.sum([np.zeros_like(arrays.held), *arrays.tails], axis=0)
-    tail = _weight(arrays) + after  # of backwards, from their ends
+    return after
+
+
+def _home(arrays: PipelineArrays) -> IntArray:
+    # The least time from the end of the last backward of each stage to the end: int64[S].
+    _, back = arrays.links()
+    tail = _weight(arrays) + _after(arrays)
     for stage in range(1, len(tail)):
         path = back[stage] + arrays.duration[1, stage - 1] + tail[stage - 1]
         tail[stage] = max(tail[stage], path)
-    return np.minimum(tail, after) if len(arrays.duration) == 3 else tail
+    return tail
+
+
+def _least_tail(arrays: PipelineArrays) -> IntArray:
+    # The same from the end of any last op.
+    return np.minimum(_home(arrays), _after(arrays)) if len(arrays.duration) == 3 else _home(arrays)

@@ -5,19 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ppsolve.models.core.problem import most_in_use
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest, RankOrder
 from ppsolve.models.studies.plan.result import Configuration
-from ppsolve.solver.studies.plan.split import best_split, even_split, quick_split
+from ppsolve.solver.studies.plan.layer_figures import LayerFigures, decimal_of, grain_of
+from ppsolve.solver.studies.plan.split import (
+    best_split,
+    even_split,
+    quick_split,
+    slowest_device_bound,
+)
 from ppsolve.solver.studies.plan.split_problem import (
     Boundaries,
     Split,
@@ -30,82 +39,8 @@ Devices = tuple[int, ...]
 CHOSEN = ("microbatch_size", "replicas", "tensor_parallel", "recompute")
 """Fields of a configuration that its instance names as its origin."""
 
-
-@dataclass(frozen=True)
-class LayerFigures:
-    """Figures of every layer at one micro-batch size.
-
-    Times are rounded to a `tick`, so that those of stages and devices are sums without an error of
-    their own. Memory is exact: a whole number of `grain` bytes.
-    """
-
-    tick: Fraction
-    grain: Fraction
-
-    forward: list[Fraction]
-    backward: list[Fraction]
-    backward_input: list[Fraction]
-    backward_weight: list[Fraction]
-    optimizer: list[Fraction]
-    output: list[Fraction]
-    parameters: list[Fraction]
-    activation: list[Fraction]
-    state: list[Fraction]
-    _prefixes: dict[str, list[int]] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def total(self) -> Fraction:
-        """Work of one micro-batch in all layers."""
-        return sum(self.forward, Fraction(0)) + sum(self.backward, Fraction(0))
-
-    @cached_property
-    def held(self) -> list[Fraction]:
-        """State and one activation of every layer: needed when the last one has a micro-batch."""
-        return [s + a for s, a in zip(self.state, self.activation, strict=True)]
-
-    @cached_property
-    def work(self) -> tuple[int, ...]:
-        """Ticks of one micro-batch in every layer, there and back."""
-        pairs = zip(self.forward, self.backward, strict=True)
-        return tuple(self.ticks(forward + backward) for forward, backward in pairs)
-
-    def ticks(self, time: Fraction) -> int:
-        """Return a time as the nearest number of ticks."""
-        return round(time / self.tick)
-
-    def grains(self, amount: Fraction) -> int:
-        """Return the number of grains that fit into an amount of memory."""
-        return math.floor(amount / self.grain)
-
-    def decimals(self, ticks: Sequence[int]) -> list[Decimal]:
-        """Return times in ticks as decimals of few digits."""
-        tick = _decimal(self.tick)
-        return [Decimal(number) * tick for number in ticks]
-
-    def sums(self, name: str, boundaries: Sequence[int]) -> list[int]:
-        """Return a figure of every stage in whole ticks or grains, exact.
-
-        Parameters
-        ----------
-        name : str
-            A time, ``activation`` or ``state``.
-        boundaries : sequence of int
-            S + 1 layer indices where stages begin and end.
-
-        Returns
-        -------
-        list of int
-            S sums.
-        """
-        if name not in self._prefixes:
-            self._prefixes[name] = [0, *accumulate(self.whole(name))]
-        prefix = self._prefixes[name]
-        return [prefix[last] - prefix[first] for first, last in pairwise(boundaries)]
-
-    def whole(self, name: str) -> tuple[int, ...]:
-        """Return a figure of every layer in whole ticks or grains."""
-        convert = self.grains if name in {"activation", "state"} else self.ticks
-        return tuple(map(convert, getattr(self, name)))
+RECENT_SPLITS = 4096
+"""Splits whose transfers and all-reduces are kept."""
 
 
 class PipelineBuilder:
@@ -115,17 +50,19 @@ class PipelineBuilder:
         self.request = request
         self.layers = cache(self._layers)
         self.lack_of_memory = cache(self._lack_of_memory)
-        self.shortest_step = cache(self._shortest_step)
-        self.memory_time = cache(self._memory_time)
+        self._shortest_step = cache(self._shortest_pass)
+        self._memory_time = cache(self._time_in_memory)
         self._problem = cache(self._split_problem)
+        self.sent = cache(self._sent_bytes)
+        self._slowest = cache(self._slowest_device)
         self._unlimited = cache(self._unlimited_split)
         self._balanced = cache(self._balanced_split)
         self._least_held = cache(self._least_held_under_any_split)
         self._fullest = cache(self._fullest_under_an_even_split)
-        self._p2p = cache(request.cluster.p2p)
-        self._ring = cache(request.cluster.allreduce)
-        self._lags = cache(self._transfer_lags)
-        self._allreduces = cache(self._allreduce_ticks)
+        self.p2p = cache(request.cluster.p2p)
+        self.ring = cache(request.cluster.allreduce)
+        self._lags = lru_cache(RECENT_SPLITS)(self._transfer_lags)
+        self._allreduces = lru_cache(RECENT_SPLITS)(self._allreduce_ticks)
 
     def _layers(self, size: int) -> LayerFigures:
         model = self.request.model
@@ -146,7 +83,7 @@ class PipelineBuilder:
         activation, state = of("activation_bytes"), of("state_bytes")
         return LayerFigures(
             tick=tick,
-            grain=_grain([*activation, *state]),
+            grain=grain_of([*activation, *state]),
             forward=rounded(of("forward")),
             backward=both if model.is_split else rounded(model.backward(size)),
             backward_input=parts[0],
@@ -240,6 +177,18 @@ class PipelineBuilder:
     def _unlimited_split(self, size: int, devices: Devices) -> Split | None:
         return quick_split(self._problem(size, devices, (1,) * len(devices)).unlimited)
 
+    def slowest_device(self, configuration: Configuration) -> int:
+        """Return a lower bound on the ticks of the slowest device under any split."""
+        devices = self.stage_to_device(configuration)
+        return self._slowest(configuration.microbatch_size, devices)
+
+    def _slowest_device(self, size: int, devices: Devices) -> int:
+        return slowest_device_bound(SplitProblem.without_memory(self.layers(size).work, devices))
+
+    def _sent_bytes(self, size: int) -> NDArray[np.float64]:
+        # Gradients of the first 0, 1, ... layers.
+        return np.array([0.0, *map(float, accumulate(self.layers(size).parameters))])
+
     def _split_problem(self, size: int, devices: Devices, in_flight: Devices) -> SplitProblem:
         layers, capacity = self.layers(size), self.capacity
         room = None if capacity is None else layers.grains(capacity)
@@ -252,7 +201,29 @@ class PipelineBuilder:
             in_flight=in_flight,
         )
 
-    def _shortest_step(self, size: int, kind: str) -> Fraction:
+    def least_step(self, configuration: Configuration) -> Fraction:
+        """Return a lower bound on the step under any split and schedule.
+
+        Some device does at least its share of the work; one micro-batch passes all layers twice;
+        and what all of them keep meanwhile takes its time in the memory of the devices.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            The configuration.
+
+        Returns
+        -------
+        Fraction
+            In the time unit of the request.
+        """
+        c = configuration
+        size, kind = c.microbatch_size, c.backward
+        work = self.layers(size).total * Fraction(c.microbatches, c.pipeline_depth)
+        held = self._memory_time(size, c.pipeline_depth, kind) * c.microbatches
+        return max(work, held, self._shortest_step(size, kind))
+
+    def _shortest_pass(self, size: int, kind: str) -> Fraction:
         # One micro-batch through all layers and back, weight gradients on the way.
         layers = self.layers(size)
         if kind == "fused":
@@ -260,7 +231,7 @@ class PipelineBuilder:
         there = sum(layers.forward, Fraction(0))
         return sum(layers.backward_input, there) + layers.backward_weight[0]
 
-    def _memory_time(self, size: int, depth: int, kind: str) -> Fraction:
+    def _time_in_memory(self, size: int, depth: int, kind: str) -> Fraction:
         # The time that one micro-batch takes of the memory of all devices, at least. Each layer's
         # activation is kept while the micro-batch passes all layers after it and comes back; all
         # devices together have room for so much at a time, whatever the split.
@@ -347,7 +318,7 @@ class PipelineBuilder:
         slowest: dict[tuple[int, int], int] = {}
         for (a, b), end in zip(pairwise(devices), boundaries[1:-1], strict=True):
             if a != b:
-                link = self._p2p(a, b, shape, order)
+                link = self.p2p(a, b, shape, order)
                 time = layers.ticks(link.transfer(layers.output[end - 1]))
                 slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
         return slowest
@@ -365,7 +336,7 @@ class PipelineBuilder:
         by_layer = self.request.cluster.gradient_buckets == "layer"
         gradients = layers.backward if backward == "fused" else layers.backward_weight
         for device, (first, last) in zip(devices, pairwise(boundaries), strict=True):
-            link, amounts = self._ring(device, shape, order), layers.parameters[first:last]
+            link, amounts = self.ring(device, shape, order), layers.parameters[first:last]
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
             left = _left_after(gradients[first:last], reduced) if by_layer else reduced[0]
@@ -447,8 +418,8 @@ class Pipeline:
         grain = self.layers.grain
         return {
             "capacity": self.request.cluster.memory,
-            "activation": [_decimal(grain * amount) for amount in self.sums("activation")],
-            "static": [_decimal(grain * amount) for amount in self.sums("state")],
+            "activation": [decimal_of(grain * amount) for amount in self.sums("activation")],
+            "static": [decimal_of(grain * amount) for amount in self.sums("state")],
             "released_by_backward_weight": self.request.model.released_by_backward_weight,
         }
 
@@ -472,14 +443,3 @@ def _stage_to_device(depth: int, virtual_stages: int, placement: str) -> Devices
         "times": {"forward": 1, "backward": 1},
     }
     return PipelineInstance.parse(pipeline).stage_to_device
-
-
-def _grain(amounts: list[Fraction]) -> Fraction:
-    # The largest amount that all are whole multiples of.
-    scale = math.lcm(*(amount.denominator for amount in amounts))
-    return Fraction(math.gcd(*(int(amount * scale) for amount in amounts)) or 1, scale)
-
-
-def _decimal(amount: Fraction) -> Decimal:
-    # The denominator divides a power of ten.
-    return Decimal(amount.numerator) / Decimal(amount.denominator)

@@ -53,6 +53,17 @@ class Candidate:
     boundaries, split_proved
         The layers at which stages begin and end, and whether that is proved to be balanced (None
         for an even split).
+    rest : Fraction or float
+        Lower bound of its step under all splits but this one and the `others`; infinite where the
+        split is fixed. Bound, schedule and level are those of its own split.
+    others : list of Candidate or None
+        The splits that may be better, each as a candidate; None while they are not listed.
+    is_bounded, is_listed : bool
+        The bound of all splits was found; it was tried to list the others.
+    parent, result
+        The candidate of which this is another split; and a better schedule found for it.
+    challenger : tuple of PipelineArrays and int64[n] or None, or None
+        A split whose sweep may reach more, better by the same rules or just replaced; and starts.
     instance, arrays
         The pipeline of one replica, once it was needed.
     rule, start : WarmUpRule or None, int64[n] or None
@@ -80,6 +91,13 @@ class Candidate:
     needed: Fraction | None = None
     boundaries: tuple[int, ...] | None = None
     split_proved: bool | None = None
+    rest: Fraction | float = math.inf
+    others: list[Candidate] | None = None
+    is_bounded: bool = False
+    is_listed: bool = False
+    parent: Candidate | None = None
+    result: Result | None = None
+    challenger: tuple[PipelineArrays, IntArray | None] | None = None
     instance: PipelineInstance | None = None
     arrays: PipelineArrays | None = None
     rule: WarmUpRule | None = None
@@ -91,14 +109,46 @@ class Candidate:
     @property
     def goodput(self) -> Interval:
         """Proven range of the goodput of any schedule, in samples per second."""
-        return self.step.time.rate(self.samples_per_time)
+        return Interval(min(self.low, self.high), self.high)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether any split of its layers is allowed."""
+        return self.configuration.layer_split == "searched"
+
+    @property
+    def split_floor(self) -> Fraction | float:
+        """Lower bound on the step of its own split, of allowed schedules."""
+        if not self.is_final:
+            return self.step.floor
+        return math.inf if self.step.reached is None else self.step.reached
+
+    @property
+    def rest_floor(self) -> Fraction | float:
+        """Lower bound on the step of all other splits."""
+        listed = (c.split_floor for c in self.others or () if c.ruled_out is None)
+        return min((self.rest, *listed))
+
+    @property
+    def step_range(self) -> Interval:
+        """Proven range of the step time of any split and schedule; without one it has no end."""
+        reached = math.inf if self.step.reached is None else self.step.reached
+        return Interval(min(float(self.split_floor), float(self.rest_floor), reached), reached)
 
     @property
     def high(self) -> float:
-        """Goodput that no allowed schedule exceeds."""
-        if self.is_final:
-            return self.low
-        return self.samples_per_time / float(self.step.floor)
+        """Goodput that no allowed schedule of any split exceeds."""
+        return max(self.split_high, self.rest_high)
+
+    @property
+    def split_high(self) -> float:
+        """Goodput that no allowed schedule of its own split exceeds."""
+        return self.samples_per_time / float(self.split_floor)
+
+    @property
+    def rest_high(self) -> float:
+        """Goodput that no allowed schedule of another split exceeds."""
+        return self.samples_per_time / float(self.rest_floor)
 
     @property
     def low(self) -> float:
@@ -107,13 +157,18 @@ class Candidate:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no schedule is better than the one that is known."""
-        return self.step.reached is not None and self.low >= self.high
+        """Whether no schedule of its split is better than the one that is known."""
+        return self.step.reached is not None and self.low >= self.split_high
 
     @property
     def promise(self) -> tuple[float, int]:
         """Key for sorting by the highest goodput it may still reach."""
         return (-self.high, self.index)
+
+    @property
+    def outlook(self) -> tuple[float, int]:
+        """Key for sorting by the highest goodput that its split may reach, if it has one."""
+        return (-self.high if self.boundaries is None else -self.split_high, self.index)
 
     @property
     def standing(self) -> tuple[float, int]:
@@ -128,6 +183,9 @@ class Candidate:
 
     def learn(self, result: Result) -> None:
         """Take over the schedule and bound of a run."""
+        if result.status is Status.INFEASIBLE and self.is_searched:
+            self.step.floor = math.inf
+            return
         if result.status is Status.INFEASIBLE:
             self.ruled_out = Rule.MEMORY
             self.reason = f"proved: {result.reason or 'no schedule fits'}"
@@ -143,6 +201,13 @@ class Candidate:
             "proved: no split of the layers leaves room for the states and one micro-batch"
         )
 
+    def swap_split(self, other: Candidate) -> None:
+        """Exchange the split, its schedule and all that is known of it with another candidate."""
+        for name in OF_SPLIT:
+            mine, its = getattr(self, name), getattr(other, name)
+            setattr(self, name, its)
+            setattr(other, name, mine)
+
     def take(self, found: QuickSchedule | None) -> bool:
         """Take over a quick schedule; return true if it is better than the known one."""
         if found is None or (self.step.reached or math.inf) <= found.makespan:
@@ -150,3 +215,10 @@ class Candidate:
         self.step.reached, self.step.method = found.makespan, found.method
         self.rule, self.start, self.solved = found.rule, found.start, None
         return True
+
+
+OF_SPLIT = (
+    *("boundaries", "split_proved", "arrays", "instance", "step", "level", "reason"),
+    *("is_final", "is_stuck", "is_finalist", "rule", "start", "solved", "ruled_out"),
+)
+"""Fields of a candidate that are about its split."""

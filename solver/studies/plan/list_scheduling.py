@@ -134,6 +134,23 @@ class QuickScheduler:
             self._known[key] = found and QuickSchedule(_unit_time(found[1]), BY_RULE, found[0])
         return self._known[key]
 
+    def makespan(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> int | None:
+        """Return the makespan of the best of some rules in ticks of the profile, unchecked.
+
+        Parameters
+        ----------
+        arrays, rules
+            As for `by_rules`; schedules are not justified.
+
+        Returns
+        -------
+        int or None
+            None where a device has no room for one micro-batch.
+        """
+        expect(arrays.num_ops * len(rules))
+        starts = (_start(arrays, rule) for rule in rules)
+        return min((_end(arrays, start) for start in starts if start is not None), default=None)
+
     def named(self, arrays: PipelineArrays, names: Sequence[str]) -> QuickSchedule | None:
         """Return the schedule of the first of these heuristics that makes one.
 

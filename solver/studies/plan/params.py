@@ -49,8 +49,22 @@ class PlanParams:
     passes: int = 4
     # Configurations within this factor of the best get more rules: twice what rules may gain.
     promising: float = 1.15
-    # Per round: how far behind the best a finalist may be, and steps of its `list-sweep`.
-    rounds: tuple[tuple[float, int], ...] = ((1.04, 16), (1.02, 64), (1.01, 256), (1.01, 1024))
+    # Per round: how far behind the best a finalist may be, steps of its `list-sweep`, and splits
+    # of its layers that are scheduled.
+    rounds: tuple[tuple[float, int, int], ...] = (
+        (1.04, 16, 100),
+        (1.02, 64, 300),
+        (1.01, 256, 1000),
+        (1.01, 1024, 3000),
+    )
+    # The same of those behind by a factor, before all sweeps: splits gain up to 6 %.
+    first_splits: tuple[float, int] = (1.06, 40)
+    # Ops placed per split from which fewer splits are scheduled, in inverse proportion.
+    most_split_ops: int = 10_000
+    # How much longer the sweep of a split may be than the best one for it to have another.
+    close_splits: float = 1.015
+    # Splits proved to be worse than the best by this factor get no schedule.
+    far_worse: float = 1.02
     # Rounds of the best candidate before those that cannot win are scheduled.
     swept_first: int = 2
     # Index of the round after which finalists get all heuristics and bounds.

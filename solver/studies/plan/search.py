@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from contextlib import suppress
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 
 from ppsolve.models.core.result import Result, StopReason
@@ -40,6 +39,7 @@ from ppsolve.solver.studies.plan.params import PlanLimits, WarmUpRule
 from ppsolve.solver.studies.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
 from ppsolve.solver.studies.plan.space import ConfigurationSpace
 from ppsolve.solver.studies.plan.split_problem import Boundaries, SplitUndecidedError
+from ppsolve.solver.studies.plan.split_search import SplitSearch
 
 
 class PlanSearch:
@@ -63,10 +63,14 @@ class PlanSearch:
         self.clock = clock or Clock(None if options.deterministic else options.time_limit)
         self._builders = {p.variant: PipelineBuilder(request.alone(p)) for p in request.profiles}
         self._schedulers = {key: QuickScheduler(each) for key, each in self._builders.items()}
+        self._splits = {
+            key: SplitSearch(builder, self._schedulers[key], limits.params, self.clock)
+            for key, builder in self._builders.items()
+        }
         self.news = PlanNews(listener, self.clock, self._progress)
         self._solved = 0
         self._tried = set[int]()
-        self._efficiency = cache(self._efficiency_of)
+        self._efficiency = cache(request.goodput.efficiency)
         self.winner: Candidate | None = None
         self.result: Result | None = None
         self.interrupted = False
@@ -83,6 +87,9 @@ class PlanSearch:
         """Return the scheduler for the profile of a configuration."""
         return self._schedulers[configuration.variant]
 
+    def _splits_of(self, candidate: Candidate) -> SplitSearch:
+        return self._splits[candidate.configuration.variant]
+
     @property
     def open_candidates(self) -> list[Candidate]:
         """Candidates that are not proved impossible."""
@@ -94,10 +101,11 @@ class PlanSearch:
         heapq.heapify(queue)
         while queue:
             promise, candidate = heapq.heappop(queue)
+            self.tell(candidate)
+            _ = self.is_late or self.is_outdone(candidate)
             if promise != candidate.promise:
                 heapq.heappush(queue, (candidate.promise, candidate))
                 continue
-            self.tell(candidate)
             if self.is_beaten(candidate) and not self.limits.exhaustive:
                 return
             if self.may_refine(candidate):
@@ -132,6 +140,13 @@ class PlanSearch:
             figures = figures_of(self.limits.runtime, instance, winner.step.method)
             self.result = self.result.model_copy(update={RULE: figures})
 
+    def is_outdone(self, candidate: Candidate) -> bool:
+        """Whether it is beaten once the bound of all its splits is found, which takes some time."""
+        if candidate.is_searched and not candidate.is_bounded and not self.is_beaten(candidate):
+            candidate.is_bounded = True
+            candidate.rest = max(candidate.rest, self._splits_of(candidate).bound(candidate))
+        return self.is_beaten(candidate)
+
     def is_beaten(self, candidate: Candidate) -> bool:
         """Whether the winner reaches at least the highest goodput of the candidate."""
         if self.winner is None or candidate is self.winner:
@@ -146,8 +161,7 @@ class PlanSearch:
     @property
     def high(self) -> float:
         """Goodput that no configuration exceeds."""
-        low = 0.0 if self.winner is None else self.winner.low
-        return max(low, *(c.high for c in self.open_candidates), 0.0)
+        return max(self._best, *(c.high for c in self.open_candidates), 0.0)
 
     def _progress(self, phase: str) -> PlanProgress:
         return PlanProgress(
@@ -172,8 +186,10 @@ class PlanSearch:
             configuration=configuration,
             samples_per_time=configuration.batch_size * efficiency * units,
             efficiency=efficiency,
-            step=StepTime(self._least_step(configuration)),
+            step=StepTime(self.builder(configuration).least_step(configuration)),
         )
+        if candidate.is_searched:
+            candidate.rest = candidate.step.floor
         needed = self.builder(configuration).lack_of_memory(
             configuration.microbatch_size, configuration.pipeline_depth
         )
@@ -181,24 +197,12 @@ class PlanSearch:
             candidate.lose_by_memory(needed)
         return candidate
 
-    def _efficiency_of(self, batch_size: int) -> float:
-        statistics = self.request.goodput
-        if statistics.grad is None:
-            return 1.0
-        return float(statistics.grad.params.efficiency(batch_size / statistics.init_batch_size))
-
-    def _least_step(self, configuration: Configuration) -> Fraction:
-        # A lower bound for any split and schedule. Some device does at least its share of the work;
-        # one micro-batch passes all layers twice; and what all of them keep meanwhile takes its
-        # time in the memory of the devices.
-        c, builder = configuration, self.builder(configuration)
-        size, kind = c.microbatch_size, c.backward
-        work = builder.layers(size).total * Fraction(c.microbatches, c.pipeline_depth)
-        held = builder.memory_time(size, c.pipeline_depth, kind) * c.microbatches
-        return max(work, held, builder.shortest_step(size, kind))
-
     def may_refine(self, candidate: Candidate) -> bool:
         """Whether a candidate can be looked at more closely, and the limits allow it."""
+        return self._next_split(candidate) is not None or self._may_list(candidate)
+
+    def may_refine_split(self, candidate: Candidate) -> bool:
+        """Whether the split of a candidate can be, and the limits allow it."""
         is_done = candidate.is_final or candidate.is_stuck or candidate.is_closed
         if is_done or candidate.level is Level.SOLVED:
             return False
@@ -220,7 +224,85 @@ class PlanSearch:
         return (self.winner is not None or len(self._tried) >= enough) and self.clock.is_over
 
     def refine(self, candidate: Candidate) -> None:
-        """Look at a candidate more closely by one level."""
+        """Look at a split of a candidate more closely by one level, or list its other splits."""
+        split = self._next_split(candidate)
+        if self._may_list(candidate) and (split is None or candidate.level >= Level.MEASURED):
+            with suppress(InputError):
+                self._splits_of(candidate).list_others(candidate, self._best)
+            self._choose_split(candidate)
+        elif split is not None:
+            self.refine_split(split)
+            self._choose_split(candidate)
+
+    def may_raise(self, candidate: Candidate) -> bool:
+        """Whether refining a candidate looks at its own split, or lists others."""
+        return self._next_split(candidate) is candidate or self._may_list(candidate)
+
+    def _next_split(self, candidate: Candidate) -> Candidate | None:
+        # Its own, then the most promising one, of those that can be refined and may win.
+        others = sorted(candidate.others or (), key=lambda c: c.promise)
+        splits = filter(self.may_refine_split, (candidate, *others))
+        return next((c for c in splits if self.limits.exhaustive or self._may_win(c)), None)
+
+    def _may_win(self, split: Candidate) -> bool:
+        return self.winner is None or split.split_high > self._best
+
+    @property
+    def _best(self) -> float:
+        return 0.0 if self.winner is None else self.winner.low
+
+    def _may_list(self, candidate: Candidate) -> bool:
+        if candidate.arrays is None or candidate.is_listed:
+            return False
+        is_allowed = self.limits.exhaustive or not self.is_late
+        return is_allowed and candidate.rest_high > self._best
+
+    def _choose_split(self, candidate: Candidate) -> None:
+        # Of the splits listed the one that reaches most.
+        best = max(candidate.others or (), key=lambda c: c.low, default=candidate)
+        if best.low > candidate.low:
+            result, best.result = best.result, None
+            candidate.swap_split(best)
+            self.note(candidate)
+            if self.winner is candidate:
+                self.result = result
+
+    def improve_split(self, candidate: Candidate, steps: int) -> None:
+        """Search for a split of a candidate that has a better quick schedule.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Any candidate; nothing is done where no other split may be better.
+        steps : int
+            Splits that are rated.
+        """
+        is_open = candidate.is_searched and candidate.rest_high > candidate.low
+        if not is_open or candidate.arrays is None or candidate.others is not None:
+            return
+        with suppress(InputError):
+            splits = self._splits_of(candidate)
+            found = splits.improved(candidate, steps)
+            if found is not None:
+                old = candidate.arrays
+                quick = splits.schedule(found, splits.rules(candidate))
+                is_better = self._adopt_better(candidate, found, quick)
+                candidate.challenger = (old if is_better else found, None)
+
+    def _adopt_better(
+        self, candidate: Candidate, arrays: PipelineArrays, found: QuickSchedule | None
+    ) -> bool:
+        # Take over another split, if its schedule is better; what is known of the old one is lost.
+        if not candidate.take(found):
+            return False
+        self._show(candidate, tuple(arrays.pipeline.boundaries), None, arrays)
+        candidate.step.floor = self.quick(candidate.configuration).bound(arrays)
+        candidate.level, candidate.is_final = Level.SHAPED, False
+        self.note(candidate)
+        return True
+
+    def refine_split(self, candidate: Candidate) -> None:
+        """Look at the split of a candidate more closely by one level."""
         self._tried.add(candidate.index)
         candidate.level = Level(candidate.level + 1)
         if candidate.level is Level.SHAPED:
@@ -243,7 +325,7 @@ class PlanSearch:
             self.sketch(candidate)
         if candidate.arrays is not None:
             with suppress(InputError):
-                candidate.take(self._quick_schedule(candidate.arrays))
+                candidate.take(self._splits_of(candidate).schedule(candidate.arrays, (FIRST_RULE,)))
                 self.note(candidate)
 
     def sketch(self, candidate: Candidate) -> bool:
@@ -258,7 +340,7 @@ class PlanSearch:
                 self._lose_by_memory(candidate)
             else:
                 self._show(candidate, *split, self.quick(chosen).arrays(chosen, split[0]))
-                if candidate.split_proved is not False:
+                if candidate.is_searched or candidate.split_proved is not False:
                     self._finish_shape(candidate)
         except (SplitUndecidedError, InputError):
             self._tried.add(candidate.index)
@@ -298,18 +380,19 @@ class PlanSearch:
         start, quick = candidate.known_start(), self.quick(candidate.configuration)
         if candidate.take(quick.swept(candidate.arrays, start, steps, self.clock)):
             self.note(candidate)
-
-    def _quick_schedule(self, arrays: PipelineArrays) -> QuickSchedule | None:
-        names, quick = self.request.search.schedules, self.quick(arrays.pipeline.configuration)
-        if names is None:
-            return quick.by_rules(arrays, (FIRST_RULE,))
-        return quick.named(arrays, names)
+        if candidate.challenger is not None and not self.is_late:
+            other, candidate.challenger = candidate.challenger, None
+            found = self._splits_of(candidate).swept(*other, steps)
+            if found is not None and not self._adopt_better(candidate, other[0], found):
+                low = candidate.samples_per_time / found.makespan
+                if low * self.limits.params.close_splits > candidate.low:
+                    candidate.challenger = (other[0], found.start)
 
     def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
         # Take over a split, if its schedule is not longer than the known one.
         arrays = self.quick(candidate.configuration).arrays(candidate.configuration, boundaries)
         is_first = candidate.step.reached is None
-        if candidate.take(self._quick_schedule(arrays)) or is_first:
+        if candidate.take(self._splits_of(candidate).schedule(arrays, (FIRST_RULE,))) or is_first:
             self._show(candidate, boundaries, proved, arrays)
             self.note(candidate)
 
@@ -423,7 +506,9 @@ class PlanSearch:
     def _learn(self, candidate: Candidate, result: Result) -> None:
         candidate.learn(result)
         if result.makespan is not None and candidate.step.reached == result.makespan:
-            self.note(candidate)
+            candidate.result = None if candidate.parent is None else result
+            if candidate.parent is None:
+                self.note(candidate)
             if self.winner is candidate:
                 self.result = result
         if result.stop_reason is StopReason.INTERRUPTED:

@@ -24,7 +24,9 @@ def run_plan(search: PlanSearch) -> None:
             expect(sum(c.configuration.num_ops for c in search.open_candidates))
             _schedule_promising(search)
             if not search.limits.exhaustive:
+                _search_splits(search, *search.limits.params.first_splits)
                 _sweep_first(search)
+            _bound_splits(search)
             _schedule_rest(search)
             if not search.limits.exhaustive:
                 _improve_promising(search)
@@ -41,17 +43,18 @@ def run_plan(search: PlanSearch) -> None:
 def _schedule_promising(search: PlanSearch) -> None:
     # A split says more about what a candidate may reach than its configuration does, and takes a
     # third of the time of a schedule, so a candidate whose split is found goes back into the queue.
-    queue = [(c.promise, c) for c in search.open_candidates]
+    # Better splits of the others are looked for later.
+    queue = [(c.outlook, c) for c in search.open_candidates]
     heapq.heapify(queue)
     while queue and not search.is_late:
         candidate = heapq.heappop(queue)[1]
-        if search.is_beaten(candidate):
+        if search.winner is not None and candidate.outlook >= search.winner.standing:
             return
         search.news.tell("quick schedules")
         # Without a winner nothing can be beaten, and the first schedule is to come soon.
         if candidate.arrays is None and search.winner is not None:
             if search.sketch(candidate):
-                heapq.heappush(queue, (candidate.promise, candidate))
+                heapq.heappush(queue, (candidate.outlook, candidate))
         else:
             search.schedule(candidate)
 
@@ -67,9 +70,9 @@ def _schedule_rest(search: PlanSearch) -> None:
         search.schedule(candidate)
     for candidate in candidates:
         is_open = candidate.ruled_out is None and candidate.arrays is None
-        if is_open and search.may_refine(candidate):
+        if is_open and search.may_refine_split(candidate):
             search.tell(candidate)
-            search.refine(candidate)
+            search.refine_split(candidate)
 
 
 def _by_shape(search: PlanSearch) -> Iterator[Candidate]:
@@ -86,12 +89,32 @@ def _by_shape(search: PlanSearch) -> Iterator[Candidate]:
 def _sweep_first(search: PlanSearch) -> None:
     params = search.limits.params
     final = [c for c in _ranking(search, params.promising) if c.level is not Level.ENUMERATED]
-    swept = [c for c in final if _is_swept(search, c)]
+    swept = final if search.request.search.schedules is None else []
     for candidate in swept:
         _try_rules(search, candidate)
     for number in range(params.swept_first if swept else 0):
         if not search.is_late:
-            _sweep(search, min(swept, key=lambda c: c.standing), number)
+            best = min(swept, key=lambda c: c.standing)
+            if not _is_swept(search, best):
+                search.improve_split(best, params.rounds[number][2])
+            _sweep(search, best, number)
+
+
+def _search_splits(search: PlanSearch, factor: float, steps: int) -> None:
+    for candidate in _ranking(search, factor):
+        if search.is_late:
+            return
+        if not search.is_beaten(candidate):
+            search.news.tell("better splits")
+            search.improve_split(candidate, steps)
+
+
+def _bound_splits(search: PlanSearch) -> None:
+    for candidate in sorted(search.open_candidates, key=lambda c: c.promise):
+        if search.is_late or search.is_beaten(candidate):
+            return
+        search.news.tell("splits and bounds")
+        search.is_outdone(candidate)
 
 
 def _improve_promising(search: PlanSearch) -> None:
@@ -119,7 +142,7 @@ def _ranking(search: PlanSearch, factor: float) -> list[Candidate]:
     standing = (
         c
         for c in search.open_candidates
-        if c.low >= least and not c.is_closed and not search.is_beaten(c)
+        if c.low >= least and c.low < c.high and not search.is_outdone(c)
     )
     return sorted(standing, key=lambda c: c.standing)
 
@@ -138,15 +161,18 @@ def _finalists(search: PlanSearch, factor: float) -> Iterator[Candidate]:
 
 def _refine_finalists(search: PlanSearch) -> None:
     params = search.limits.params
-    for number, (factor, _) in enumerate(params.rounds):
+    for number, (factor, _, splits) in enumerate(params.rounds):
+        _search_splits(search, factor, splits)
         for candidate in _finalists(search, factor):
-            if _is_swept(search, candidate):
+            if search.request.search.schedules is None:
                 _sweep(search, candidate, number)
         if number == 0:
             _raise_finalists(search, Level.MEASURED, is_swept=False)
             _raise_finalists(search, Level.SOLVED, is_swept=False)
         if number == params.measured_after:
             _raise_finalists(search, Level.MEASURED, is_swept=True)
+    # Some have another split by now.
+    _raise_finalists(search, Level.SOLVED, is_swept=False)
     _raise_finalists(search, Level.SOLVED, is_swept=True)
 
 
@@ -158,7 +184,7 @@ def _is_swept(search: PlanSearch, candidate: Candidate) -> bool:
 def _sweep(search: PlanSearch, candidate: Candidate, number: int) -> None:
     # All rules are justified first.
     params = search.limits.params
-    if candidate.rounds > number:
+    if candidate.rounds > number or (candidate.is_closed and candidate.challenger is None):
         return
     search.news.tell("better schedules")
     if candidate.rule is not None and not candidate.is_finalist:
@@ -173,7 +199,7 @@ def _raise_finalists(search: PlanSearch, level: Level, *, is_swept: bool) -> Non
     finalists = _finalists(search, search.limits.params.promising)
     alike = (c for c in finalists if _is_swept(search, c) is is_swept)
     for candidate in islice(alike, search.limits.finalists):
-        while candidate.level < level and search.may_refine(candidate):
+        while candidate.level < level and search.may_raise(candidate):
             if search.is_beaten(candidate):
                 break
             search.tell(candidate)

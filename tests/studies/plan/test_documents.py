@@ -246,7 +246,7 @@ BAD: list[tuple[str, Any, str, str]] = [
         "search.layer_splits",
         ["best"],
         "[0]",
-        "input should be 'balanced' or 'even', got the text \"best\"",
+        "input should be 'searched', 'balanced' or 'even', got the text \"best\"",
     ),
     ("search.schedules", [5], "[0]", "input should be a valid string, got 5"),
     ("search.schedule", ["1f1b"], "", 'unknown field "schedule"; did you mean "schedules"?'),

@@ -117,7 +117,7 @@ def test_floors_are_true_and_no_weaker_than_the_work_bound_of_compute(
         if found is not None:
             assert makespan_bound(arrays) <= found[1].makespan
         if arrays.allreduce is None and arrays.optimizer is None:
-            assert load_bound(arrays) == work_bound(lowered(arrays)[1])
+            assert load_bound(arrays) >= work_bound(lowered(arrays)[1])
 
 
 def test_a_walk_by_hand() -> None:

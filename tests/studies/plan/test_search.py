@@ -6,7 +6,6 @@ import copy
 import itertools
 import random
 from contextlib import suppress
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -17,22 +16,18 @@ from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest, parse_request
-from ppsolve.models.studies.plan.result import Configuration, Plan, Range, Rule, Verdict
-from ppsolve.solver.api.kinds import lower as lower_instance
+from ppsolve.models.studies.plan.result import Plan, Range, Rule, Verdict
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.studies.plan.api import plan
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.progress import PlanProgress
-from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.studies.plan.cases import (
     NEARLY,
-    PER_SECOND,
-    efficiency_of,
+    Truth,
     planned,
     reduced_document,
-    splits,
     tiny_document,
 )
 
@@ -52,7 +47,7 @@ def document(**parts: Any) -> dict[str, Any]:
 
 def test_a_plan_by_hand() -> None:
     layers = [{"count": 4, "forward": 1, "backward": 2, "output_bytes": 1, "parameter_bytes": 4}]
-    data = document(search={"pipeline_depths": [1, 2]})
+    data = document(search={"pipeline_depths": [1, 2], "layer_splits": ["balanced"]})
     data["model"]["layers"] = layers
     found = planned(data)
     assert found.status is Status.OPTIMAL
@@ -71,34 +66,6 @@ def test_a_plan_by_hand() -> None:
 
 
 # Against the truth, found by trying every schedule
-
-
-class Truth:
-    """The best step time of every configuration, and of any split of its layers."""
-
-    def __init__(self, request: PlanRequest) -> None:
-        self.request, self.builder = request, PipelineBuilder(request)
-
-    def step(self, chosen: Configuration, bounds: tuple[int, ...]) -> Fraction | None:
-        problem = lower_instance(self.builder.pipeline(chosen, bounds).instance())
-        ticks = brute_force(problem)
-        return None if ticks is None else ticks * problem.scale.tick
-
-    def goodput(self, chosen: Configuration, step: Fraction | None) -> float:
-        if not step:
-            return 0.0
-        efficiency = efficiency_of(self.request, chosen.batch_size)
-        per_second = PER_SECOND[self.request.time_unit]
-        return chosen.batch_size * efficiency * per_second / float(step)
-
-    def best_split(self, chosen: Configuration) -> float:
-        stages = chosen.pipeline_depth * chosen.virtual_stages
-        every = splits(self.request.model.num_layers, stages)
-        return max(self.goodput(chosen, self.step(chosen, bounds)) for bounds in every)
-
-    def own(self, chosen: Configuration) -> float:
-        bounds = (self.builder.split(chosen) or (None,))[0]
-        return 0.0 if bounds is None else self.goodput(chosen, self.step(chosen, bounds))
 
 
 def check_against_truth(request: PlanRequest, found: Plan) -> None:
@@ -125,8 +92,11 @@ def check_against_truth(request: PlanRequest, found: Plan) -> None:
 
 
 @pytest.mark.parametrize("seed", first(8, range(30)))
-def test_the_winner_is_the_best_of_all_schedules(seed: int) -> None:
+@pytest.mark.parametrize("split", ["searched", "balanced"])
+def test_the_winner_is_the_best_of_all_schedules(split: str, seed: int) -> None:
     data = tiny_document(random.Random(seed))
+    splits = data["search"]["layer_splits"]
+    data["search"]["layer_splits"] = [split if each == "balanced" else each for each in splits]
     check_against_truth(parse_request(data), planned(data))
 
 

@@ -19,6 +19,9 @@ Fitted = Callable[[IntArray, Any, random.Random], "IntArray | None"]
 HEAT = 0.003
 """Share of the makespan by which a worse split is taken at the beginning."""
 
+SWAPS = 0.15
+"""Share of moves that swap the layers of two stages."""
+
 
 class LayerSearch:
     """Moves layers between stages and types where schedules get shorter.
@@ -33,6 +36,9 @@ class LayerSearch:
         Splits that are rated at the most.
     fitted : callable, optional
         Returns a split with other types on changed stages (bool[S]), None where none fits.
+    by_clock : bool
+        Let the temperature fall with the clock too; without it the search is the same on every
+        machine.
 
     Attributes
     ----------
@@ -42,8 +48,16 @@ class LayerSearch:
         Its makespan.
     """
 
-    def __init__(self, rate: Rate, seed: int, steps: int, fitted: Fitted | None = None) -> None:
-        self._fitted = fitted
+    def __init__(
+        self,
+        rate: Rate,
+        seed: int,
+        steps: int,
+        fitted: Fitted | None = None,
+        *,
+        by_clock: bool = True,
+    ) -> None:
+        self._fitted, self._by_clock = fitted, by_clock
         self._rate, self._steps, self._used = rate, steps, 0
         self._random = random.Random(seed)
         self.best: IntArray | None = None
@@ -67,7 +81,7 @@ class LayerSearch:
             if self.value is not None and self.value <= enough:
                 return
             done = (self._used - first) / max(1, self._steps - first)
-            if clock.is_limited:
+            if self._by_clock and clock.is_limited:
                 done = max(done, clock.elapsed / (clock.elapsed + clock.left))
             counts = self._changed(current)
             found = self._try(counts)
@@ -86,14 +100,27 @@ class LayerSearch:
         return found
 
     def _changed(self, counts: IntArray) -> IntArray:
-        """Return a split with one or two layers elsewhere or of another type."""
+        """Return a split with one or two layers elsewhere or of another type, or stages swapped."""
         changed = counts.copy()
         types, stages = counts.shape
+        if self._random.random() < SWAPS:
+            a, b = self._random.randrange(stages), self._random.randrange(stages)
+            changed[:, [a, b]] = changed[:, [b, a]]
+        else:
+            self._move(changed, types, stages)
+        if (changed.sum(axis=0) < 1).any():
+            return counts
+        if self._fitted is None:
+            return changed
+        fitted = self._fitted(changed, (changed != counts).any(axis=0), self._random)
+        return counts if fitted is None else fitted
+
+    def _move(self, changed: IntArray, types: int, stages: int) -> None:
         for _ in range(self._random.choice((1, 1, 2))):
             source = self._random.randrange(stages)
             kinds = [kind for kind in range(types) if changed[kind, source]]
             kind, other = self._random.choice(kinds), self._random.randrange(types)
-            is_moved = changed[:, source].sum() > 1 and self._random.random() < 0.6
+            is_moved = changed[:, source].sum() > 1 and (types == 1 or self._random.random() < 0.6)
             target = self._random.randrange(stages) if is_moved else source
             changed[kind, source] -= 1
             changed[other, target] += 1
@@ -102,9 +129,3 @@ class LayerSearch:
                 returned = self._random.choice(back)
                 changed[returned, target] -= 1
                 changed[self._random.randrange(types), source] += 1
-        if (changed.sum(axis=0) < 1).any():
-            return counts
-        if self._fitted is None:
-            return changed
-        fitted = self._fitted(changed, (changed != counts).any(axis=0), self._random)
-        return counts if fitted is None else fitted
