@@ -25,6 +25,8 @@ from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.cli.traces import convert_trace_command
+from ppsolve.solver.formats.detect import files_of
+from ppsolve.solver.formats.kineto.program import convert_kineto_overlap
 from ppsolve.solver.formats.layers import MegatronLayout, parse_layout
 from ppsolve.solver.formats.megatron import LayerTimes, instance_of
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
@@ -114,6 +116,39 @@ def convert_overlap_graph_command(
     "duration", "deps"}, ...]}. Warnings about fields that are not used go to stderr.
     """
     _convert(convert_overlap_graph, graph, output)
+
+
+@group.command("kineto-overlap", short_help="A profiled step to an overlap instance.")
+def convert_kineto_overlap_command(
+    files: Annotated[list[str], argument("TRACE", "Profiles of one rank, or folders of them.")],
+    output: opt.TextOutput = "-",
+    result_out: Annotated[
+        Path | None, value("FILE", "Write the recorded order, as it runs without its gaps.")
+    ] = None,
+    step: Annotated[
+        int | None, value("N", "Number of the ProfilerStep [one of median length].")
+    ] = None,
+    prefetch: Annotated[
+        str | None,
+        value("A,B", "Collectives that read no result of a kernel, e.g. all_gather of parameters."),
+    ] = None,
+) -> None:
+    """Convert a step that the PyTorch profiler recorded of one rank to an overlap instance.
+
+    Kernels keep their order; NCCL kernels become collectives with type, group and bytes, waits
+    stand where synchronisation events say so. What is assumed where they say nothing goes to
+    stderr, with the time that the recorded order takes and how much of it is exposed.
+    """
+    sources = files_of([Path(file) for file in files])
+    check_writable(Path(output), *sources)
+    check_writable(result_out, *sources, option="--result-out")
+    types = () if prefetch is None else tuple(prefetch.split(","))
+    instance, entry, notes = convert_kineto_overlap(sources, step, types)
+    for note in notes:
+        say(f"note: {note}")
+    write_text(output, instance_text(instance))
+    if result_out is not None:
+        write_text(result_out, json_text(entry))
 
 
 @group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")

@@ -78,10 +78,49 @@ def test_a_schedule_that_is_not_whole_is_named(best):
 
 
 def test_kinds_with_more_than_starts_refuse_one(best):
-    program = ppsolve.load_instance(ROOT / "instances" / "overlap" / "zero-tail-8l.json")
-    with pytest.raises(InputError, match=f"{program.name}: start: schedules of programs of ") as no:
-        ppsolve.optimize(program, time_limit=0, start=best)
+    refresh = ppsolve.load_instance(ROOT / "instances" / "kfac" / "measured" / "barrier.json")
+    with pytest.raises(InputError, match=f"{refresh.name}: start: schedules of ") as no:
+        ppsolve.optimize(refresh, time_limit=0, start=best)
     assert "are more than the starts of their ops; expected a pipeline or a graph" in str(no.value)
+
+
+@pytest.mark.parametrize("contention", [[], [{"kernel_factor": 1.5, "collective_factor": 1.25}]])
+def test_programs_begin_with_an_order_or_a_schedule(contention):
+    given = ppsolve.load_instance(ROOT / "instances" / "overlap" / "fsdp-step-6l.json")
+    program = ppsolve.parse_instance(plain(given) | {"contention": contention})
+    entry = ppsolve.simulate(program, "inductor-list-raise")
+    # Under contention starts alone do not say how long ops take.
+    bare = [] if contention else [plain(entry)["schedule"]]
+    for start in (entry, plain(entry), *bare):
+        found = ppsolve.optimize(program, time_limit=0, heuristics=["original"], start=start)
+        assert (found.makespan, found.best_by) == (entry.makespan, "start")
+        assert ppsolve.check(program, found) == []
+
+
+def test_orders_that_are_no_start_are_named():
+    nodes = [
+        {"name": "kernel", "kind": "compute", "duration": 5, "bytes": 2},
+        {"name": "one", "kind": "comm", "duration": 5, "bytes": 2},
+        {"name": "two", "kind": "comm", "duration": 5, "bytes": 2},
+        {"name": "wait_one", "kind": "wait", "deps": ["one"]},
+        {"name": "wait_two", "kind": "wait", "deps": ["two", "kernel"]},
+    ]
+    roomy = ppsolve.parse_instance({"kind": "overlap", "name": "caps", "nodes": nodes})
+    names = [node["name"] for node in nodes]
+
+    def refused(message, order, **caps):
+        program = ppsolve.parse_instance(plain(roomy) | caps)
+        with pytest.raises(InputError, match=message):
+            ppsolve.optimize(program, time_limit=0, start={"order": order})
+
+    refused("start: .*unknown node", [*names, "three"])
+    refused("start: expected every node after what it depends on", names[::-1])
+    refused("start: not a valid schedule of caps: in flight: 2 of 1", names, max_in_flight=1)
+    refused(
+        "start: not a valid schedule of caps: memory: live bytes holds 4 of 3",
+        names,
+        max_live_bytes=3,
+    )
 
 
 REPLICAS = {

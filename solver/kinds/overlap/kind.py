@@ -10,6 +10,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
@@ -34,6 +35,7 @@ from ppsolve.solver.kinds.overlap.realise import realised, run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order, positions
 from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.start import START, known_schedule
 from ppsolve.solver.run.step import Outcome, Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -166,6 +168,23 @@ class ProgramTask(ScheduleTask):
     def lowered(self) -> LoweredOverlap:
         """The program and its problem."""
         return LoweredOverlap.of(self.instance, self.problem)
+
+    def begin_from(self, given: Any) -> None:
+        """Begin with the program order of a document, or the one that a schedule runs as."""
+        is_document = isinstance(given, dict)
+        names = given.get("order") if is_document else getattr(given, "order", None)
+        order, problem = None, self.problem
+        if names is not None:
+            with errors_about(START):
+                order = positions(self.instance, names)
+                plan = plan_of_order(self.instance, problem, order)
+            if plan.broken:
+                text = f"not a valid schedule of {self.instance.name}: {plan.broken}"
+                raise InputError(text, field=START)
+            given, problem = plan.schedule, plan.schedule.problem
+        known = known_schedule(self.kind, self.instance, lambda _: problem, given)
+        if not self.board.propose(known, START, order=order):
+            raise InputError("no program order of its schedule keeps the caps", field=START)
 
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None

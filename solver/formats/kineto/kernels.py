@@ -1,0 +1,191 @@
+"""The kernels of one rank's profile, step by step: streams, launches, synchronisation events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import source_name
+from ppsolve.solver.formats.kineto.events import KERNELS, LAUNCHES, STEP, read_events
+
+COMMUNICATION = ("nccl", "rccl")
+"""Beginnings of names of kernels that are collectives."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, copy or fill on a stream; moments in nanoseconds."""
+
+    name: str
+    stream: int
+    start: int
+    end: int
+    launched: int  # on the CPU; its start where the launch was not recorded
+    described: dict[str, Any]  # of a collective: what the profiler says about it
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it communicates."""
+        return self.name.lower().startswith(COMMUNICATION)
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Place in the order of launches; kernels of a CUDA graph have one launch."""
+        return self.launched, self.start
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Work that waits for an event of a stream; moments on the CPU, nanoseconds."""
+
+    waiter: int | None  # the stream that waits; None: the CPU, and with it all streams
+    stream: int | None  # the stream that is waited for; None: all
+    recorded: int  # when the event was recorded
+    waited: int  # when the wait was launched, or was over on the CPU
+
+
+@dataclass(frozen=True)
+class ProfiledStep:
+    """Kernels that were launched in one step of a profile, in order of launch."""
+
+    source: str
+    number: int | None  # of the ProfilerStep; None: the profile marks none
+    kernels: list[Kernel]
+    syncs: list[Sync]
+
+    @property
+    def span(self) -> int:
+        """Nanoseconds from the first start to the last end."""
+        return max(one.end for one in self.kernels) - min(one.start for one in self.kernels)
+
+
+_Event = tuple[str, int, int, dict[str, Any]]
+"""Name, start, end and arguments."""
+
+
+@dataclass
+class _Profile:
+    source: str
+    kernels: list[_Event] = field(default_factory=list)
+    launches: dict[int, int] = field(default_factory=dict)
+    syncs: list[_Event] = field(default_factory=list)
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    described: dict[int | None, dict[str, Any]] = field(default_factory=dict)  # by external id
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind, name = event.get("cat"), event.get("name")
+        if event.get("ph") != "X" or not isinstance(kind, str) or not isinstance(name, str):
+            return
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        if kind in KERNELS:
+            given = {"stream": event.get("tid"), **args}
+            self.kernels.append((name, *_moments(event, name), given))
+        elif kind in LAUNCHES and (number := _number(args, "correlation")) is not None:
+            self.launches[number] = _moments(event, name)[0]
+        elif kind == "cuda_sync":
+            self.syncs.append((name, *_moments(event, name), args))
+        elif kind == "cpu_op" and name == "record_param_comms":
+            self.described[_number(args, "External id")] = args
+        elif kind == "user_annotation" and (step := STEP.fullmatch(name)):
+            self.steps.append((*_moments(event, name), int(step[1])))
+
+    def split(self) -> Iterator[ProfiledStep]:
+        """Yield the steps that have kernels."""
+        kernels = sorted(map(self._kernel, self.kernels), key=lambda one: one.turn)
+        syncs = [sync for each in self.syncs for sync in self._sync(*each)]
+        steps: list[tuple[int, int, int | None]] = [*self.steps] or [(-(2**62), 2**62, None)]
+        for begin, end, number in steps:
+            own = [one for one in kernels if begin <= one.launched < end]
+            if own:
+                waits = [one for one in syncs if begin <= one.waited < end]
+                yield ProfiledStep(self.source, number, own, waits)
+
+    def _kernel(self, event: _Event) -> Kernel:
+        name, start, end, args = event
+        stream = _number(args, "stream")
+        if stream is None:
+            raise InputError("expected the number of a stream", field=f"{name[:60]}.args.stream")
+        about = {**self.described.get(_number(args, "External id"), {}), **args}
+        return Kernel(name, stream, start, end, self._launched(args, "correlation", start), about)
+
+    def _sync(self, name: str, start: int, end: int, args: dict[str, Any]) -> Iterator[Sync]:
+        stream, waited_for = _number(args, "stream"), _number(args, "wait_on_stream")
+        if not name.startswith("Stream Wait"):
+            yield Sync(None, stream if waited_for is None else waited_for, start, end)
+        elif stream is not None and waited_for is not None:
+            waited = self._launched(args, "correlation", start)
+            recorded = self._launched(args, "wait_on_cuda_event_record_corr_id", waited)
+            yield Sync(stream, waited_for, recorded, waited)
+
+    def _launched(self, args: dict[str, Any], key: str, otherwise: int) -> int:
+        number = _number(args, key)
+        return otherwise if number is None else self.launches.get(number, otherwise)
+
+
+def _number(args: dict[str, Any], key: str) -> int | None:
+    number = args.get(key)
+    return number if type(number) is int and number >= 0 else None
+
+
+def _moments(event: dict[str, Any], name: str) -> tuple[int, int]:
+    found = []
+    for key in ("ts", "dur"):
+        value: Any = event.get(key, 0 if key == "dur" else None)
+        # Nanoseconds in int64; comparisons with NaN are false.
+        if type(value) not in {int, float} or not abs(value) < 2**62 / 1000:
+            text = f"expected microseconds, got {describe(value)}"
+            raise InputError(text, field=f"{name[:60]}.{key}")
+        found.append(round(value * 1000))
+    if found[1] < 0:
+        text = f"expected a duration from 0, got {event['dur']}"
+        raise InputError(text, field=f"{name[:60]}.dur")
+    return found[0], found[0] + found[1]
+
+
+def read_steps(paths: list[Path]) -> list[ProfiledStep]:
+    """Return the steps of one rank that have kernels.
+
+    Parameters
+    ----------
+    paths : list of Path
+        Profiles of the same rank, Chrome JSON, plain or gzipped.
+
+    Returns
+    -------
+    list of ProfiledStep
+        In the order of the files.
+
+    Raises
+    ------
+    InputError
+        A file is no profile or has no kernels, or the files are of several ranks.
+    """
+    found, ranks = [], set()
+    for path in paths:
+        profile = _Profile(source_name(path))
+        with errors_in(profile.source):
+            info = read_events(path, profile.take).get("distributedInfo")
+            ranks.add(repr(info.get("rank")) if isinstance(info, dict) else profile.source)
+            if len(ranks) > 1:
+                text = (
+                    "expected profiles of one rank, these files are of several; give those of one"
+                )
+                raise InputError(text, field="distributedInfo.rank")
+            steps = list(profile.split())
+            if not steps:
+                raise InputError(
+                    "expected kernels of a GPU inside the profiled steps, there is none"
+                )
+        found += steps
+    numbers = [one.number for one in found]
+    if len(set(numbers)) < len(numbers):
+        raise InputError(
+            "expected each step once, in one file; a file is given twice, or none marks its steps",
+            source=found[0].source,
+        )
+    return found

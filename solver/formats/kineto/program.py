@@ -1,0 +1,350 @@
+"""A recorded step of one rank as a program of kernels, collectives and waits."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from statistics import median_low
+from typing import Any, cast
+
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.result import OverlapEntry
+from ppsolve.solver.api.api import simulate
+from ppsolve.solver.formats.kineto.kernels import Kernel, ProfiledStep, Sync, read_steps
+
+TYPES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send_recv")
+SIZES = {
+    **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16", "short"), 2),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("double", "long", "complexfloat"), 8),
+}
+"""Bytes of an element by its type, in small letters."""
+
+
+def convert_kineto_overlap(
+    paths: list[Path], step: int | None = None, prefetch: Collection[str] = ()
+) -> tuple[OverlapInstance, OverlapEntry, list[str]]:
+    """Convert a recorded step of one rank to a program in its recorded order.
+
+    Parameters
+    ----------
+    paths : list of Path
+        Profiles of the rank.
+    step : int, optional
+        Number of the ProfilerStep; by default one of median length.
+    prefetch : collection of str
+        Types of collectives that read no result of a kernel.
+
+    Returns
+    -------
+    instance : OverlapInstance
+        Durations as recorded, in microseconds.
+    entry : OverlapEntry
+        Named ``recorded``: the recorded order, run without its gaps.
+    notes : list of str
+        What was recorded, and what is assumed.
+
+    Raises
+    ------
+    InputError
+        A file is no profile, the files are of several ranks, or the step is not there or has no
+        collectives.
+    """
+    chosen, notes = _chosen(read_steps(paths), step)
+    with errors_in(chosen.source):
+        program = _Program(chosen, prefetch)
+        name = Path(chosen.source).name.partition(".")[0] or "step"
+        suffix = "" if chosen.number is None else f"-step{chosen.number}"
+        instance = OverlapInstance.parse({"name": name + suffix, "nodes": list(program.nodes())})
+    found = cast("OverlapEntry", simulate(instance, "original"))
+    found = found.model_copy(update={"name": "recorded"})
+    return instance, found, [*notes, *program.notes(), _verdict(chosen, found)]
+
+
+def _chosen(steps: Sequence[ProfiledStep], wanted: int | None) -> tuple[ProfiledStep, list[str]]:
+    if wanted is None:
+        span = median_low(one.span for one in steps)
+        found = next(one for one in steps if one.span == span)
+        if len(steps) == 1:
+            return found, []
+        return found, [
+            f"step {found.number} of {_listed(one.number for one in steps)}, of median length; "
+            "--step takes another"
+        ]
+    named = [one for one in steps if one.number == wanted]
+    if len(named) != 1:
+        given = _listed(one.number for one in steps if one.number is not None)
+        there = f"one of the profiled steps: {given}" if given else "none: the profile marks none"
+        raise InputError(f"expected {there}; got {wanted}", source=steps[0].source, field="--step")
+    return named[0], []
+
+
+def _listed(numbers: Collection[int | None] | Iterator[int | None]) -> str:
+    texts = [str(number) for number in numbers]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])
+
+
+def _verdict(step: ProfiledStep, entry: OverlapEntry) -> str:
+    took, replayed, exposed = (
+        step.span / 1000,
+        float(entry.makespan or 0),
+        float(entry.exposed_wait or 0),
+    )
+    return (
+        f"recorded {took:,.1f} us; the recorded order runs in {replayed:,.1f} us, of which "
+        f"{exposed:,.1f} us are exposed communication; {took - replayed:,.1f} us are gaps that no "
+        "wait explains, such as late launches. `ppsolve optimize` sets passes and optimum beside it"
+    )
+
+
+class _Program:
+    """Nodes of a step; kernels and collectives are numbers in the order of launches."""
+
+    def __init__(self, step: ProfiledStep, prefetch: Collection[str]) -> None:
+        self.kernels = step.kernels
+        self.counts: Counter[str] = Counter()
+        self.prefetch = set(prefetch)
+        numbers = range(len(self.kernels))
+        self.collectives = sorted(
+            (k for k in numbers if self.kernels[k].is_collective),
+            key=lambda k: (self.kernels[k].start, k),
+        )
+        if not self.collectives:
+            where = "" if step.number is None else f" in step {step.number}"
+            raise InputError(f"expected NCCL kernels{where}, there is none")
+        compute = [k for k in numbers if not self.kernels[k].is_collective]
+        self.line, self.start, self.end = self._in_line(compute)
+        self.place = {k: place for place, k in enumerate(self.line)}
+        self.deps, self.recorded = _dependencies(self.kernels, step.syncs)
+        self.waited_on = {one.stream for one in step.syncs if one.waiter is not None}
+        self.group = self._groups()
+        # the number of compute kernels that had ended when each collective began
+        self.slot = {k: bisect_right(self.end, self.kernels[k].start) for k in self.collectives}
+        self.launches = {k: sorted(self._launch_deps(k)) for k in self.collectives}
+        self.waits = self._waits()
+
+    def _in_line(self, compute: list[int]) -> tuple[list[int], list[int], list[int]]:
+        """Put compute kernels one after the other, those of the busiest stream whole.
+
+        Of other streams counts the first time that the busiest one leaves idle.
+        """
+        busy: Counter[int] = Counter()
+        for k in compute:
+            busy[self.kernels[k].stream] += self.kernels[k].end - self.kernels[k].start
+        self.streams = [stream for stream, _ in busy.most_common()]
+        rows: list[tuple[int, int, int]] = []
+        for is_main in (True, False):
+            starts, ends = [row[0] for row in rows], [row[1] for row in rows]
+            free = -(2**62)
+            for k in sorted(compute, key=lambda k: (self.kernels[k].start, k)):
+                one = self.kernels[k]
+                if (one.stream == self.streams[0]) != is_main:
+                    continue
+                at = bisect_right(starts, one.start)
+                until = starts[at] if at < len(starts) else 2**62
+                begin = min(max(one.start, free, *ends[max(at - 1, 0) : at]), until)
+                free = max(begin, min(one.end, until))
+                self.counts["hidden"] += one.end - one.start - (free - begin)
+                rows.append((begin, free, k))
+        rows.sort(key=lambda row: (row[0], row[1], self.kernels[row[2]].start))
+        return [row[2] for row in rows], [row[0] for row in rows], [row[1] for row in rows]
+
+    def _groups(self) -> dict[int, str]:
+        """Return the group of each collective: one stream of a process group."""
+        named = {}
+        for k in self.collectives:
+            about = self.kernels[k].described
+            group = about.get("Process Group Name") or about.get("Process Group Ranks")
+            named[k] = str(group)[:60] if group else f"stream {self.kernels[k].stream}"
+        streams = defaultdict(set)
+        for k, group in named.items():
+            streams[group].add(self.kernels[k].stream)
+        return {
+            k: f"{group}/stream {self.kernels[k].stream}" if len(streams[group]) > 1 else group
+            for k, group in named.items()
+        }
+
+    def _launch_deps(self, k: int) -> Iterator[int]:
+        """Yield what a collective depends on: recorded, or the kernel launched last before it."""
+        if self.type_of(k) in self.prefetch:
+            self.counts["free"] += 1
+        elif k in self.recorded:
+            self.counts["by event"] += 1
+            yield from (dep for dep in self.deps[k] if self._comes_before(dep, k))
+        else:
+            self.counts["by launch"] += 1
+            # Launched before it, a kernel that still ran was none that it waited for.
+            self.counts["still ran"] += any(dep < k for dep in self.line[self.slot[k] :][:1])
+            ended = (self.line[place] for place in range(self.slot[k] - 1, -1, -1))
+            yield from islice((dep for dep in ended if dep < k), 1)
+
+    def _comes_before(self, dep: int, k: int) -> bool:
+        if dep not in self.place:
+            return (
+                self.group[dep] != self.group[k] and self.kernels[dep].end <= self.kernels[k].start
+            )
+        return self.place[dep] < self.slot[k]
+
+    def _waits(self) -> dict[int, list[int]]:
+        """Return the collectives that are waited for before each place of the line."""
+        found: dict[int, list[int]] = defaultdict(list)
+        latest: dict[int, int] = {}
+        before: dict[int, set[int]] = {}
+        for k in self.collectives:
+            stream = self.kernels[k].stream
+            before[k] = {latest[stream]} if stream in latest else set()
+            latest[stream] = k
+        waiting = set(self.collectives)
+        for place, kernel in enumerate(self.line):
+            open_deps = list(self.deps[kernel])
+            while open_deps:
+                k = open_deps.pop()
+                # Whoever waits for a collective waits for all before it on its stream.
+                if k in waiting and self.slot[k] <= place:
+                    waiting.remove(k)
+                    found[place].append(k)
+                    self.counts["waited by event"] += 1
+                    open_deps += self.deps[k] | before[k]
+        for k in sorted(waiting):
+            place = bisect_left(self.start, self.kernels[k].end)
+            if self.kernels[k].stream in self.waited_on or place == len(self.line):
+                place = len(self.line)
+                self.counts["at the end"] += 1
+            else:
+                is_idle = not place or self.end[place - 1] < self.kernels[k].end
+                self.counts["behind a gap" if is_idle else "hidden wait"] += 1
+            found[place].append(k)
+        return found
+
+    def type_of(self, k: int) -> str:
+        """Return the type of a collective, by its recorded name or that of its kernel."""
+        about = str(self.kernels[k].described.get("Collective name") or self.kernels[k].name)
+        plain = about.lower().replace("_", "")
+        return next((each for each in TYPES if each.replace("_", "") in plain), about[:60])
+
+    def name_of(self, k: int) -> str:
+        """Return the name of a node: its type, or the last word of its kernel, and its number."""
+        if self.kernels[k].is_collective:
+            return f"{self.type_of(k)}_{k}"
+        word = re.match(r"(?:void )?(?:\w+::)*(\w+)", self.kernels[k].name)
+        return f"{word[1][:60] if word else 'kernel'}_{k}"
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """Yield the nodes in program order."""
+        by_slot = defaultdict(list)
+        for k in self.collectives:
+            by_slot[self.slot[k]].append(k)
+        last: dict[int, str] = {}
+        waited: set[int] = set()
+        for place in range(len(self.line) + 1):
+            yield from map(self._collective, by_slot[place])
+            waits = sorted(self.waits[place], key=lambda k: (self.kernels[k].end, k))
+            for k in waits:
+                yield {"name": f"wait_{self.name_of(k)}", "kind": "wait", "deps": [self.name_of(k)]}
+            if place < len(self.line):
+                kernel = self.line[place]
+                # Without events nothing says what streams share: they are one.
+                stream = self.kernels[kernel].stream if self.waited_on else 0
+                names = {last[stream]} if stream in last else set()
+                known = {k for k in self.deps[kernel] if self.place.get(k, place) < place}
+                names |= {self.name_of(k) for k in known}
+                waited.update(waits)
+                names |= {f"wait_{self.name_of(k)}" for k in self.deps[kernel] & waited}
+                names |= {f"wait_{self.name_of(k)}" for k in waits}
+                last[stream] = self.name_of(kernel)
+                time = _microseconds(self.end[place] - self.start[place])
+                yield _node(last[stream], "compute", time, deps=sorted(names))
+
+    def _collective(self, k: int) -> dict[str, Any]:
+        one = self.kernels[k]
+        deps = [self.name_of(dep) for dep in self.launches[k]]
+        time = _microseconds(one.end - one.start)
+        about = {"group": self.group[k], "bytes": self._bytes(one), "collective": self.type_of(k)}
+        return _node(self.name_of(k), "comm", time, deps=deps, **about)
+
+    def _bytes(self, one: Kernel) -> int:
+        size = SIZES.get(str(one.described.get("dtype")).lower())
+        elements = one.described.get("Out msg nelems")
+        if size is None or type(elements) is not int or not 0 <= elements < 2**53:
+            self.counts["no bytes"] += 1
+            return 0
+        return elements * size
+
+    def notes(self) -> Iterator[str]:
+        """Yield sentences on what was recorded and what is assumed."""
+        count = self.counts
+        if len(self.streams) > 1:
+            yield (
+                f"kernels run on streams {_listed(self.streams)}, a program has one compute stream:"
+                f" stream {self.streams[0]} counts whole, of others the time that it leaves idle "
+                f"({count['hidden'] / 1000:,.1f} us left out)"
+            )
+        order = "its stream, and behind events that it waited for" if self.waited_on else "the step"
+        yield f"data dependencies are not recorded: each kernel keeps its place on {order}"
+        if count["free"]:
+            yield f"{count['free']} collectives read no result of a kernel, as --prefetch says"
+        if count["by event"]:
+            yield f"{count['by event']} collectives depend on what their stream waited for"
+        if count["by launch"]:
+            late = f" ({count['still ran']} times not the last: it still ran)"
+            yield (
+                f"{count['by launch']} collectives depend on the kernel launched last before them "
+                "on the CPU, as PyTorch puts them behind the current stream"
+                + (late if count["still ran"] else "")
+            )
+        yield (
+            f"waits: {count['waited by event']} where events say so; assumed: before the first "
+            f"kernel that starts after the collective has ended, {count['behind a gap']} behind an "
+            f"idle stream and {count['hidden wait']} behind a kernel; {count['at the end']} at the "
+            "end"
+        )
+        if count["no bytes"]:
+            yield f"{count['no bytes']} collectives have no elements or dtype: their bytes are 0"
+        yield "durations of collectives include waiting for other ranks"
+
+
+def _node(name: str, kind: str, duration: Decimal, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "duration": duration, **fields}
+
+
+def _microseconds(nanoseconds: int) -> Decimal:
+    return Decimal(nanoseconds) / 1000
+
+
+def _dependencies(
+    kernels: Sequence[Kernel], syncs: Sequence[Sync]
+) -> tuple[list[set[int]], set[int]]:
+    """Return what events put before each kernel, and the kernels whose stream waited for some."""
+    moments: list[tuple[int, int, int]] = [(one.launched, 2, k) for k, one in enumerate(kernels)]
+    moments += [(one.recorded, 0, number) for number, one in enumerate(syncs)]
+    moments += [(one.waited, 1, number) for number, one in enumerate(syncs)]
+    streams: set[int | None] = {one.stream for one in kernels}
+    tail: dict[int | None, set[int]] = {stream: set() for stream in streams}
+    event: dict[int, set[int]] = {}
+    told: set[int | None] = set()
+    waited: set[int] = set()
+    deps: list[set[int]] = []
+    for _, turn, number in sorted(moments):
+        if turn == 2:
+            stream = kernels[number].stream
+            deps.append(tail[stream])
+            tail[stream] = {number}
+            if stream in told:
+                waited.add(number)
+                told.remove(stream)
+        elif turn == 0:
+            of = {syncs[number].stream} & streams if syncs[number].stream is not None else streams
+            event[number] = set().union(*(tail[stream] for stream in of))
+        else:
+            waiter = syncs[number].waiter
+            told |= {waiter} & streams
+            for told_one in streams if waiter is None else streams & {waiter}:
+                tail[told_one] = tail[told_one] | event[number]
+    return deps, waited

@@ -1,0 +1,393 @@
+"""Profiles of one rank as programs: streams, launches, events, waits, steps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+from typer.testing import CliRunner
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.api import api
+from ppsolve.solver.cli.main import build
+from ppsolve.solver.formats.kineto.program import convert_kineto_overlap
+
+COMPUTE, SIDE, COMM = 7, 9, 20
+
+
+@dataclass
+class Recording:
+    """Events of a profile; each launch comes one microsecond of the CPU after the one before."""
+
+    events: list[dict] = field(default_factory=list)
+    number: count = field(default_factory=lambda: count(1))
+    clock: count = field(default_factory=count)
+
+    def call(self, name):
+        number = next(self.number)
+        args = {"correlation": number}
+        event = {"ph": "X", "cat": "cuda_runtime", "name": name, "ts": next(self.clock), "dur": 0.5}
+        self.events.append({**event, "pid": 1, "tid": 1, "args": args})
+        return number
+
+    def kernel(self, name, start, end, stream=COMPUTE, cat="kernel", **args):
+        args |= {"correlation": self.call("cudaLaunchKernel"), "stream": stream}
+        event = {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": end - start}
+        self.events.append({**event, "pid": 0, "tid": stream, "args": args})
+
+    def collective(self, kind, start, end, stream=COMM, **args):
+        args = {
+            "Collective name": kind,
+            "Process Group Name": "0",
+            "Process Group Ranks": "[0, 1]",
+            "In msg nelems": 8,
+            "Out msg nelems": 16,
+            "dtype": "BFloat16",
+            **args,
+        }
+        args = {name: value for name, value in args.items() if value is not None}
+        self.kernel(
+            "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)", start, end, stream, **args
+        )
+
+    def wait(self, stream, other):
+        record = self.call("cudaEventRecord")
+        self.sync("Stream Wait Event", stream, wait_on_stream=other, record=record)
+
+    def sync(self, kind, stream, record=-1, **args):
+        number = self.call("cudaStreamWaitEvent")
+        args |= {"stream": stream, "correlation": number, "cuda_sync_kind": kind}
+        args["wait_on_cuda_event_record_corr_id"] = record
+        event = {"ph": "X", "cat": "cuda_sync", "name": kind, "ts": self.events[-1]["ts"]}
+        self.events.append({**event, "dur": 0, "pid": 0, "tid": stream, "args": args})
+
+    def step(self, number, begin, length):
+        event = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}"}
+        self.events.append({**event, "ts": begin, "dur": length, "pid": 1, "tid": 1})
+
+    def save(self, path, **fields):
+        path.write_text(json.dumps({"traceEvents": self.events, **fields}))
+        return path
+
+
+def fsdp(events, shift=0, recording=None):
+    """Record two layers: gathers beside compute, no gaps but those of waits; it ends at 110.
+
+    gather A 0-30, embed 0-10, layer A 30-60 behind A; gather B 30-70; layer B 70-90 behind B;
+    scatter 90-110 of what layer B made.
+    """
+    made = recording or Recording()
+
+    def record(wait, *args):
+        if events:
+            made.wait(*args)
+        return wait
+
+    made.collective("_allgather_base", shift, shift + 30)
+    made.kernel("void at::native::embed<float>(int)", shift, shift + 10)
+    record(made, COMPUTE, COMM)
+    made.collective("_allgather_base", shift + 30, shift + 70)
+    made.kernel("gemm_a", shift + 30, shift + 60)
+    record(made, COMPUTE, COMM)
+    made.kernel("gemm_b", shift + 70, shift + 90)
+    record(made, COMM, COMPUTE)
+    made.collective("_reduce_scatter_base", shift + 90, shift + 110)
+    record(made, COMPUTE, COMM)
+    return made
+
+
+def converted(tmp_path, made, *args, **fields):
+    return convert_kineto_overlap([made.save(tmp_path / "run.json", **fields)], *args)
+
+
+def deps_of(instance):
+    return {node.name: node.deps for node in instance.nodes}
+
+
+def test_a_step_without_events_is_a_program_with_assumed_waits(tmp_path):
+    instance, entry, notes = converted(tmp_path, fsdp(events=False))
+    assert deps_of(instance) == {
+        "all_gather_0": (),
+        "embed_1": (),
+        "wait_all_gather_0": ("all_gather_0",),
+        # Launched behind embed: the runtime puts it behind the current stream.
+        "all_gather_2": ("embed_1",),
+        "gemm_a_3": ("embed_1", "wait_all_gather_0"),
+        "wait_all_gather_2": ("all_gather_2",),
+        "gemm_b_4": ("gemm_a_3", "wait_all_gather_2"),
+        "reduce_scatter_5": ("gemm_b_4",),
+        "wait_reduce_scatter_5": ("reduce_scatter_5",),
+    }
+    assert [node.name for node in instance.nodes if node.kind == "comm"] == [
+        "all_gather_0",
+        "all_gather_2",
+        "reduce_scatter_5",
+    ]
+    gather = instance.nodes[0]
+    assert (gather.group, gather.bytes, gather.collective) == ("0", 32, "all_gather")
+    assert entry.makespan == 110
+    assert entry.exposed_wait == 20 + 10 + 20
+    assert "recorded 110.0 us; the recorded order runs in 110.0 us" in notes[-1]
+    assert "50.0 us are exposed" in notes[-1]
+    assert any("2 behind an idle stream and 0 behind a kernel; 1 at the end" in n for n in notes)
+
+
+def test_events_say_what_waits(tmp_path):
+    instance, entry, notes = converted(tmp_path, fsdp(events=True))
+    deps = deps_of(instance)
+    # The gathers have no event, which leaves the launch order; the scatter has.
+    assert deps["all_gather_2"] == ("embed_1",)
+    assert deps["reduce_scatter_5"] == ("gemm_b_4",)
+    assert deps["gemm_a_3"] == ("embed_1", "wait_all_gather_0")
+    assert deps["gemm_b_4"] == ("gemm_a_3", "wait_all_gather_2")
+    assert (entry.makespan, entry.exposed_wait) == (110, 50)
+    assert "1 collectives depend on what their stream waited for" in notes
+    assert any(note.startswith("waits: 2 where events say so") for note in notes)
+
+
+def test_events_beat_times(tmp_path):
+    """The gather ends beside kernel a, but only kernel c waits for it, by an event of the CPU."""
+    made = Recording()
+    made.kernel("a", 0, 10)
+    made.collective("allreduce_", 10, 15)
+    made.kernel("b", 10, 20)
+    made.kernel("c", 20, 30)
+    without, _, _ = converted(tmp_path, made)
+    assert deps_of(without)["c_3"] == ("b_2", "wait_all_reduce_1")
+    made = Recording()
+    made.kernel("a", 0, 10)
+    made.collective("allreduce_", 10, 15)
+    made.kernel("b", 10, 20)
+    made.kernel("c", 20, 30)
+    made.wait(COMPUTE, COMM)
+    made.kernel("d", 30, 40)
+    instance, _, _ = converted(tmp_path, made)
+    assert deps_of(instance)["c_3"] == ("b_2",)
+    assert deps_of(instance)["d_4"] == ("c_3", "wait_all_reduce_1")
+
+
+def test_a_wait_for_the_last_collective_of_a_stream_is_one_for_all_before_it(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    for start in (10, 20, 30):
+        made.collective("_reduce_scatter_base", start, start + 10)
+    made.kernel("b", 10, 50)
+    made.wait(COMPUTE, COMM)
+    made.kernel("c", 50, 60)
+    instance, entry, _ = converted(tmp_path, made)
+    waits = [f"wait_reduce_scatter_{k}" for k in (1, 2, 3)]
+    assert [node.name for node in instance.nodes][-4:] == [*waits, "c_5"]
+    assert deps_of(instance)["c_5"] == ("b_4", *waits)
+    assert (entry.makespan, entry.exposed_wait) == (60, 0)
+
+
+def test_an_event_between_collectives_of_two_groups_is_a_dependency(tmp_path):
+    made = Recording()
+    made.collective("_reduce_scatter_base", 0, 10)
+    made.wait(21, COMM)
+    made.collective("allreduce_", 10, 20, stream=21, **{"Process Group Name": "1"})
+    made.wait(COMPUTE, 21)
+    made.kernel("step", 20, 30)
+    instance, entry, _ = converted(tmp_path, made)
+    deps = deps_of(instance)
+    assert deps["all_reduce_1"] == ("reduce_scatter_0",)
+    assert deps["step_2"] == ("wait_all_reduce_1", "wait_reduce_scatter_0")
+    assert entry.makespan == 30
+
+
+def test_what_the_cpu_waits_for_comes_before_all_that_it_launches_later(tmp_path):
+    made = Recording()
+    made.collective("allreduce_", 0, 10)
+    made.kernel("a", 0, 20)
+    made.wait(COMM, COMPUTE)
+    made.sync("Stream Sync", COMM)
+    made.kernel("b", 20, 30)
+    instance, _, _ = converted(tmp_path, made)
+    assert deps_of(instance)["b_2"] == ("a_1", "wait_all_reduce_0")
+
+
+def test_a_kernel_that_still_ran_is_none_that_a_collective_waited_for(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    made.kernel("b", 10, 30)
+    made.collective("_allgather_base", 15, 25)
+    made.kernel("c", 30, 40)
+    instance, entry, notes = converted(tmp_path, made)
+    assert deps_of(instance)["all_gather_2"] == ("a_0",)
+    assert [node.name for node in instance.nodes][:3] == ["a_0", "all_gather_2", "b_1"]
+    assert entry.makespan == 40
+    assert any("(1 times not the last: it still ran)" in note for note in notes)
+
+
+def test_side_streams_count_where_the_busiest_one_is_idle(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    made.kernel("copy", 5, 15, SIDE)
+    made.kernel("fill", 16, 18, SIDE, cat="gpu_memset")
+    made.kernel("b", 20, 30)
+    made.kernel("inside", 22, 28, SIDE)
+    made.collective("allreduce_", 30, 40)
+    instance, entry, notes = converted(tmp_path, made)
+    lengths = {node.name: int(node.duration) for node in instance.nodes if node.kind == "compute"}
+    assert lengths == {"a_0": 10, "copy_1": 5, "fill_2": 2, "b_3": 10, "inside_4": 0}
+    # Without events nothing says what streams share: one chain, in the recorded order.
+    assert deps_of(instance)["b_3"] == ("a_0", "fill_2")
+    assert entry.makespan == 37
+    assert any("streams 7, 9" in note and "(11.0 us left out)" in note for note in notes)
+    made.wait(SIDE, COMM)
+    instance, _, _ = converted(tmp_path, made)
+    assert deps_of(instance)["b_3"] == ("a_0",)
+
+
+def test_prefetch_frees_collectives_from_the_kernel_before_them(tmp_path):
+    instance, _, notes = converted(tmp_path, fsdp(events=False), None, ["all_gather"])
+    assert deps_of(instance)["all_gather_2"] == ()
+    assert deps_of(instance)["reduce_scatter_5"] == ("gemm_b_4",)
+    assert "2 collectives read no result of a kernel, as --prefetch says" in notes
+    # The second gather comes first on its stream, 0-30 and 30-70 as before: nothing is gained.
+    assert api.optimize(instance, time_limit=5).makespan == 110
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ("0", 32)),
+        ({"Process Group Name": None}, ("[0, 1]", 32)),
+        ({"Process Group Name": None, "Process Group Ranks": None}, ("stream 20", 32)),
+        ({"dtype": "Float8_e4m3fn"}, ("0", 16)),
+        ({"dtype": "Quaternion"}, ("0", 0)),
+        ({"Out msg nelems": None}, ("0", 0)),
+    ],
+)
+def test_groups_and_bytes(tmp_path, fields, expected):
+    made = Recording()
+    made.collective("allreduce_", 0, 10, **fields)
+    instance, _, notes = converted(tmp_path, made)
+    assert (instance.nodes[0].group, instance.nodes[0].bytes) == expected
+    assert any("1 collectives have no elements or dtype" in n for n in notes) == (not expected[1])
+
+
+def test_streams_of_one_group_are_groups(tmp_path):
+    made = Recording()
+    made.collective("send", 0, 10)
+    made.collective("recv", 0, 10, stream=21)
+    instance, entry, _ = converted(tmp_path, made)
+    assert instance.groups == ("0/stream 20", "0/stream 21")
+    assert entry.makespan == 10
+
+
+def test_types_come_from_the_kernel_or_the_op_where_it_has_none(tmp_path):
+    made = Recording()
+    made.kernel("ncclDevKernel_SendRecv(args)", 0, 10, COMM, **{"External id": 5})
+    assert converted(tmp_path, made)[0].nodes[0].collective == "send_recv"
+    args = {"External id": 5, "Collective name": "all_to_allv", "Process Group Name": "ep"}
+    op = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": 0, "dur": 1}
+    made.events.append({**op, "args": args})
+    node = converted(tmp_path, made)[0].nodes[0]
+    assert (node.collective, node.group) == ("all_to_all", "ep")
+
+
+def two_steps(tmp_path):
+    made = Recording()
+    for number, shift in ((4, 0), (5, 1000), (6, 3000)):
+        begin = next(made.clock)
+        fsdp(events=False, shift=shift, recording=made)
+        if number == 6:
+            made.kernel("late", shift + 200, shift + 210)
+        made.step(number, begin, next(made.clock) - begin)
+    return made
+
+
+def test_steps_are_those_in_which_kernels_were_launched(tmp_path):
+    instance, entry, notes = converted(tmp_path, two_steps(tmp_path))
+    assert instance.name == "run-step4"
+    assert notes[0] == "step 4 of 4, 5, 6, of median length; --step takes another"
+    assert entry.makespan == 110
+    instance, entry, notes = converted(tmp_path, two_steps(tmp_path), 6)
+    assert instance.name == "run-step6"
+    # Behind the scatter, a gap of 90 that no wait explains.
+    assert entry.makespan == 120
+    assert "90.0 us are gaps that no wait explains" in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("make", "step", "message"),
+    [
+        (two_steps, 7, "expected one of the profiled steps: 4, 5, 6; got 7"),
+        (lambda _: fsdp(events=False), 7, "expected none: the profile marks none; got 7"),
+        (lambda _: Recording(), None, "expected kernels of a GPU inside the profiled steps"),
+    ],
+)
+def test_steps_that_are_not_there_are_refused(tmp_path, make, step, message):
+    with pytest.raises(InputError, match=message):
+        converted(tmp_path, make(tmp_path), step)
+
+
+def test_a_step_without_collectives_is_refused(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    with pytest.raises(InputError, match="expected NCCL kernels, there is none"):
+        converted(tmp_path, made)
+    begin = next(made.clock)
+    made.kernel("b", 10, 20)
+    made.step(3, begin, 9)
+    with pytest.raises(InputError, match="expected NCCL kernels in step 3, there is none"):
+        converted(tmp_path, made)
+
+
+def test_files_of_several_ranks_are_refused(tmp_path):
+    def saved(name, rank):
+        info = {} if rank is None else {"distributedInfo": {"rank": rank}}
+        return fsdp(events=False).save(tmp_path / name, **info)
+
+    for ranks in ((0, 1), (None, 0), (None, None)):
+        files = [saved(f"{place}.json", rank) for place, rank in enumerate(ranks)]
+        with pytest.raises(InputError, match="expected profiles of one rank") as raised:
+            convert_kineto_overlap(files)
+        assert raised.value.field == "distributedInfo.rank"
+    with pytest.raises(InputError, match="expected each step once, in one file"):
+        convert_kineto_overlap([saved("0.json", 0), saved("1.json", 0)])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("ts", None, "expected microseconds, got null"),
+        ("ts", float(2**62), "expected microseconds"),
+        ("dur", -1, "expected a duration from 0, got -1"),
+        ("dur", True, "expected microseconds, got true"),
+        ("tid", "x", "expected the number of a stream"),
+    ],
+)
+def test_events_that_make_no_sense_are_refused_by_name(tmp_path, key, value, message):
+    made = fsdp(events=False)
+    made.events[-1][key] = value
+    del made.events[-1]["args"]["stream"]
+    with pytest.raises(InputError, match=message) as raised:
+        converted(tmp_path, made)
+    assert raised.value.field.startswith("ncclDevKernel_AllGather_RING_LL")
+
+
+def test_the_command_writes_documents_that_the_others_take(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        return CliRunner().invoke(build(), arguments)
+
+    fsdp(events=True).save(tmp_path / "run.json")
+    done = run("convert", "kineto-overlap", "run.json", "-o", "i.json", "--result-out", "r.json")
+    assert done.exit_code == 0
+    assert "data dependencies are not recorded" in done.stderr
+    assert run("check", "i.json", "r.json").exit_code == 0
+    shown = run("show", "i.json", "r.json")
+    assert shown.exit_code == 0
+    assert "recorded" in shown.stdout
+    assert run("optimize", "i.json", "--start", "r.json", "-t", "5", "-q").exit_code == 0
+    assert run("convert", "kineto-overlap", "run.json", "-o", "run.json").exit_code == 2
+    assert run("convert", "kineto-overlap", "run.json", "--step", "x").exit_code == 2
+    one = ["convert", "kineto-overlap", "run.json", "-o", "i.json", "--step", "3"]
+    failed = run(*one)
+    assert failed.exit_code == 2
+    assert "--step" in failed.stderr
