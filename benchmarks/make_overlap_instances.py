@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 import numpy as np
-from deepseek_block import BETWEEN_LAYERS, BUSY, DEPS, MEASURED, NET, SPAN, program
+from deepseek_block import BETWEEN_LAYERS, BUSY, DEPS, LAYERS, MEASURED, NET, SPAN, program
 from shipped import ROOT, run_writer
 
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
@@ -100,6 +100,9 @@ def every_instance() -> dict[str, OverlapInstance]:
         mixture_of_experts("moe-4l-two-groups-free", 4, order="free"),
         sharded_optimizer("zero-tail-8l", 8),
         sharded_optimizer("zero-tail-8l-free", 8, order="free"),
+        weight_gradients("moe-wgrad-4l", 1),
+        weight_gradients("moe-wgrad-4l-memory", 1, max_live_bytes=2293),
+        weight_gradients("moe-wgrad-4l-two-microbatches-memory", 2, max_live_bytes=2352),
         uneven_fsdp("fsdp-large-1000", 84, "frozen", gather=170, seed=7),
         uneven_fsdp("fsdp-large-1000-free", 84, "free", gather=170, seed=7),
         compiled("fsdp-step"),
@@ -250,6 +253,59 @@ def mixture_of_experts(name: str, layers: int, order: str = "frozen") -> Overlap
         last = program.kernel(f"merge{layer}", 20, combine, shared)
     program.kernel("loss", 30, last)
     return program.finish()
+
+
+TOKENS, FP8_COPIES, COPIES = 59, 235, 470
+"""Megabytes of 4,096 tokens of 7,168 numbers: once in bfloat16; for 8 experts each, in 8 bits and
+in bfloat16."""
+
+
+def weight_gradients(name: str, microbatches: int, **fields: Any) -> OverlapInstance:
+    """Return forwards and backwards of experts, each weight gradient right behind its input's.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    microbatches : int
+        Each runs forward, then backward, before the next one begins.
+    **fields
+        Further fields of the instance.
+
+    Returns
+    -------
+    OverlapInstance
+        Four layers with the measured times of DeepSeek's block, without waiting for peers. A weight
+        gradient holds what it multiplies: the input of its layer, and the gradient of the output.
+    """
+    made = Program(name, collective_order="free", **fields)
+
+    def kernel(part: str, layer: int, *deps: str, size: int = 0) -> str:
+        return made.kernel(f"{part}{layer}{batch}", MEASURED[part][layer][BUSY], *deps, size=size)
+
+    def exchange(part: str, layer: int, *deps: str, size: int) -> str:
+        time = MEASURED[part][layer][NET]
+        named = f"{part}{layer}{batch}"
+        return made.collective(named, time, *deps, kind="all_to_all", group="ep", size=size)
+
+    last: list[str] = []
+    for number in range(microbatches):
+        batch = f"_{number}" if microbatches > 1 else ""
+        inputs: list[tuple[list[str], str, str]] = []
+        for layer in range(LAYERS):
+            attention = kernel("attn_f", layer, *last, size=TOKENS)
+            sent = exchange("dispatch_f", layer, attention, size=FP8_COPIES)
+            inputs.append((last, attention, sent))
+            expert = kernel("mlp_f", layer, sent, size=COPIES)
+            last = [exchange("combine_f", layer, expert, size=TOKENS)]
+        for layer, (given, attention, sent) in enumerate(reversed(inputs)):
+            grad = exchange("combine_b", layer, *last, size=COPIES)
+            back = kernel("mlp_b", layer, grad, sent, size=COPIES)
+            kernel("mlp_w", layer, grad, sent)
+            grad = exchange("dispatch_b", layer, back, size=TOKENS)
+            last = [kernel("attn_b", layer, grad, attention, size=TOKENS)]
+            kernel("attn_w", layer, grad, *given)
+    return made.finish()
 
 
 def sharded_optimizer(name: str, layers: int, order: str = "frozen") -> OverlapInstance:
