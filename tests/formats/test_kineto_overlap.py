@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 
 import pytest
 from typer.testing import CliRunner
@@ -23,12 +24,16 @@ class Recording:
 
     events: list[dict] = field(default_factory=list)
     number: count = field(default_factory=lambda: count(1))
-    clock: count = field(default_factory=count)
+    clock: int = 0
+
+    def tick(self):
+        self.clock += 1
+        return self.clock - 1
 
     def call(self, name):
         number = next(self.number)
         args = {"correlation": number}
-        event = {"ph": "X", "cat": "cuda_runtime", "name": name, "ts": next(self.clock), "dur": 0.5}
+        event = {"ph": "X", "cat": "cuda_runtime", "name": name, "ts": self.tick(), "dur": 0.5}
         self.events.append({**event, "pid": 1, "tid": 1, "args": args})
         return number
 
@@ -250,6 +255,68 @@ def test_prefetch_frees_collectives_from_the_kernel_before_them(tmp_path):
     assert api.optimize(instance, time_limit=5).makespan == 110
 
 
+def executed(draw, lead):
+    """Run random launches on streams as a GPU does; a call takes `lead` microseconds."""
+    made, free, events = Recording(), {}, {}
+    for _ in range(draw.randint(5, 25)):
+        stream = draw.choice([COMPUTE, COMPUTE, COMM, 21])
+        if draw.random() < 0.5:
+            other = draw.choice([each for each in (COMPUTE, COMM, 21) if each != stream])
+            made.wait(stream, other)
+            events[stream] = max(events.get(stream, 0), free.get(other, 0))
+        start = max(free.get(stream, 0), events.pop(stream, 0), lead * made.clock)
+        free[stream] = start + draw.randint(1, 9)
+        if stream == COMPUTE:
+            made.kernel("gemm", start, free[stream])
+        else:
+            named = {"Process Group Name": str(draw.choice([1, 2]))}
+            made.collective("allreduce_", start, free[stream], stream, **named)
+    return made, max(free.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_recorded_orders_run_as_recorded_where_the_cpu_is_ahead(tmp_path, seed):
+    made, span = executed(Random(seed), lead=0)
+    _, entry, notes = converted(tmp_path, made)
+    assert entry.makespan == span
+    assert "0.0 us are gaps" in notes[-1]
+
+
+def ancestors(instance):
+    """Return what each node waits for: by dependencies, and by the order of its group."""
+    found = {}
+    for place, node in enumerate(instance.nodes):
+        direct = [instance.index_of[name] for name in node.deps]
+        direct += [before for after, before in instance.previous_in_group.items() if after == place]
+        found[place] = set(direct).union(*(found[dep] for dep in direct))
+    return {
+        instance.nodes[place].name: {instance.nodes[dep].name for dep in deps}
+        for place, deps in found.items()
+    }
+
+
+@pytest.mark.parametrize("lead", [0, 3])
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_assumed_without_events_implies_what_they_say(tmp_path, seed, lead):
+    made, span = executed(Random(seed), lead)
+    true, _, _ = converted(tmp_path, made)
+    made.events = [event for event in made.events if event["cat"] != "cuda_sync"]
+    assumed, entry, _ = converted(tmp_path, made)
+    assert entry.makespan <= span
+    known = ancestors(assumed)
+    for name, deps in ancestors(true).items():
+        # A wait is where the first user is; that no kernel waits for is at the end.
+        if not name.startswith("wait_"):
+            assert {dep for dep in deps if not dep.startswith("wait_")} <= known[name]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_recorded_orders_run_no_longer_where_the_cpu_is_late(tmp_path, seed):
+    made, span = executed(Random(seed), lead=3)
+    _, entry, _ = converted(tmp_path, made)
+    assert entry.makespan <= span
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -267,6 +334,15 @@ def test_groups_and_bytes(tmp_path, fields, expected):
     instance, _, notes = converted(tmp_path, made)
     assert (instance.nodes[0].group, instance.nodes[0].bytes) == expected
     assert any("1 collectives have no elements or dtype" in n for n in notes) == (not expected[1])
+
+
+def test_groups_that_share_a_stream_are_one(tmp_path):
+    made = Recording()
+    made.collective("allreduce_", 0, 10)
+    made.collective("allreduce_", 10, 20, **{"Process Group Name": "dp"})
+    instance, entry, _ = converted(tmp_path, made)
+    assert instance.groups == ("0+dp",)
+    assert entry.makespan == 20
 
 
 def test_streams_of_one_group_are_groups(tmp_path):
@@ -292,11 +368,11 @@ def test_types_come_from_the_kernel_or_the_op_where_it_has_none(tmp_path):
 def two_steps(tmp_path):
     made = Recording()
     for number, shift in ((4, 0), (5, 1000), (6, 3000)):
-        begin = next(made.clock)
+        begin = made.tick()
         fsdp(events=False, shift=shift, recording=made)
         if number == 6:
             made.kernel("late", shift + 200, shift + 210)
-        made.step(number, begin, next(made.clock) - begin)
+        made.step(number, begin, made.tick() - begin)
     return made
 
 
@@ -330,7 +406,7 @@ def test_a_step_without_collectives_is_refused(tmp_path):
     made.kernel("a", 0, 10)
     with pytest.raises(InputError, match="expected NCCL kernels, there is none"):
         converted(tmp_path, made)
-    begin = next(made.clock)
+    begin = made.tick()
     made.kernel("b", 10, 20)
     made.step(3, begin, 9)
     with pytest.raises(InputError, match="expected NCCL kernels in step 3, there is none"):

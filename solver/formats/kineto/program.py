@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median_low
 from typing import Any, cast
@@ -121,6 +121,9 @@ class _Program:
             raise InputError(f"expected NCCL kernels{where}, there is none")
         compute = [k for k in numbers if not self.kernels[k].is_collective]
         self.line, self.start, self.end = self._in_line(compute)
+        self.queues: dict[int, list[int]] = defaultdict(list)
+        for k in self.collectives:
+            self.queues[self.kernels[k].stream].append(k)
         self.place = {k: place for place, k in enumerate(self.line)}
         self.deps, self.recorded = _dependencies(self.kernels, step.syncs)
         self.waited_on = {one.stream for one in step.syncs if one.waiter is not None}
@@ -157,19 +160,20 @@ class _Program:
         return [row[2] for row in rows], [row[0] for row in rows], [row[1] for row in rows]
 
     def _groups(self) -> dict[int, str]:
-        """Return the group of each collective: one stream of a process group."""
+        """Return the group of each collective: its stream, by the process groups that use it."""
         named = {}
-        for k in self.collectives:
-            about = self.kernels[k].described
-            group = about.get("Process Group Name") or about.get("Process Group Ranks")
-            named[k] = str(group)[:60] if group else f"stream {self.kernels[k].stream}"
-        streams = defaultdict(set)
-        for k, group in named.items():
-            streams[group].add(self.kernels[k].stream)
-        return {
-            k: f"{group}/stream {self.kernels[k].stream}" if len(streams[group]) > 1 else group
-            for k, group in named.items()
-        }
+        for stream, own in self.queues.items():
+            about = [self.kernels[k].described for k in own]
+            given = [
+                one.get("Process Group Name") or one.get("Process Group Ranks") for one in about
+            ]
+            named[stream] = "+".join(
+                dict.fromkeys(str(one or f"stream {stream}")[:60] for one in given)
+            )
+        count = Counter(named.values())
+        for stream, name in named.items():
+            named[stream] = f"{name}/stream {stream}" if count[name] > 1 else name
+        return {k: named[self.kernels[k].stream] for k in self.collectives}
 
     def _launch_deps(self, k: int) -> Iterator[int]:
         """Yield what a collective depends on: recorded, or the kernel launched last before it."""
@@ -184,6 +188,10 @@ class _Program:
             self.counts["still ran"] += any(dep < k for dep in self.line[self.slot[k] :][:1])
             ended = (self.line[place] for place in range(self.slot[k] - 1, -1, -1))
             yield from islice((dep for dep in ended if dep < k), 1)
+            for own in self.queues.values():
+                at = bisect_right(own, self.kernels[k].start, key=lambda dep: self.kernels[dep].end)
+                known = (dep for dep in own[:at][::-1] if dep < k and self._comes_before(dep, k))
+                yield from islice(known, 1)
 
     def _comes_before(self, dep: int, k: int) -> bool:
         if dep not in self.place:
@@ -195,12 +203,7 @@ class _Program:
     def _waits(self) -> dict[int, list[int]]:
         """Return the collectives that are waited for before each place of the line."""
         found: dict[int, list[int]] = defaultdict(list)
-        latest: dict[int, int] = {}
-        before: dict[int, set[int]] = {}
-        for k in self.collectives:
-            stream = self.kernels[k].stream
-            before[k] = {latest[stream]} if stream in latest else set()
-            latest[stream] = k
+        before = {k: {earlier} for own in self.queues.values() for earlier, k in pairwise(own)}
         waiting = set(self.collectives)
         for place, kernel in enumerate(self.line):
             open_deps = list(self.deps[kernel])
@@ -211,7 +214,7 @@ class _Program:
                     waiting.remove(k)
                     found[place].append(k)
                     self.counts["waited by event"] += 1
-                    open_deps += self.deps[k] | before[k]
+                    open_deps += self.deps[k] | before.get(k, set())
         for k in sorted(waiting):
             place = bisect_left(self.start, self.kernels[k].end)
             if self.kernels[k].stream in self.waited_on or place == len(self.line):
@@ -296,8 +299,8 @@ class _Program:
             late = f" ({count['still ran']} times not the last: it still ran)"
             yield (
                 f"{count['by launch']} collectives depend on the kernel launched last before them "
-                "on the CPU, as PyTorch puts them behind the current stream"
-                + (late if count["still ran"] else "")
+                "on the CPU, as PyTorch puts them behind the current stream, and on collectives of "
+                "other streams that had ended by then" + (late if count["still ran"] else "")
             )
         yield (
             f"waits: {count['waited by event']} where events say so; assumed: before the first "
