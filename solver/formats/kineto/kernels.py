@@ -74,7 +74,6 @@ class _Profile:
     launches: dict[int, int] = field(default_factory=dict)
     syncs: list[_Event] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
-    described: dict[int | None, dict[str, Any]] = field(default_factory=dict)  # by external id
 
     def take(self, event: dict[str, Any]) -> None:
         kind, name = event.get("cat"), event.get("name")
@@ -89,8 +88,6 @@ class _Profile:
             self.launches[number] = _moments(event, name)[0]
         elif kind == "cuda_sync":
             self.syncs.append((name, *_moments(event, name), args))
-        elif kind == "cpu_op" and name == "record_param_comms":
-            self.described[_number(args, "External id")] = args
         elif kind == "user_annotation" and (step := STEP.fullmatch(name)):
             self.steps.append((*_moments(event, name), int(step[1])))
 
@@ -110,8 +107,7 @@ class _Profile:
         stream = _number(args, "stream")
         if stream is None:
             raise InputError("expected the number of a stream", field=f"{name[:60]}.args.stream")
-        about = {**self.described.get(_number(args, "External id"), {}), **args}
-        return Kernel(name, stream, start, end, self._launched(args, "correlation", start), about)
+        return Kernel(name, stream, start, end, self._launched(args, "correlation", start), args)
 
     def _sync(self, name: str, start: int, end: int, args: dict[str, Any]) -> Iterator[Sync]:
         stream, waited_for = _number(args, "stream"), _number(args, "wait_on_stream")
@@ -133,18 +129,14 @@ def _number(args: dict[str, Any], key: str) -> int | None:
 
 
 def _moments(event: dict[str, Any], name: str) -> tuple[int, int]:
-    found = []
-    for key in ("ts", "dur"):
-        value: Any = event.get(key, 0 if key == "dur" else None)
+    start: Any = event.get("ts")
+    length: Any = event.get("dur", 0)
+    for value, least in ((start, -(2**52)), (length, 0)):
         # Nanoseconds in int64; comparisons with NaN are false.
-        if type(value) not in {int, float} or not abs(value) < 2**62 / 1000:
-            text = f"expected microseconds, got {describe(value)}"
-            raise InputError(text, field=f"{name[:60]}.{key}")
-        found.append(round(value * 1000))
-    if found[1] < 0:
-        text = f"expected a duration from 0, got {event['dur']}"
-        raise InputError(text, field=f"{name[:60]}.dur")
-    return found[0], found[0] + found[1]
+        if type(value) not in {int, float} or not least <= value < 2**52:
+            text = f"expected a moment and a duration in microseconds, got {describe(value)}"
+            raise InputError(text, field=name[:60])
+    return round(start * 1000), round(start * 1000) + round(length * 1000)
 
 
 def read_steps(paths: list[Path]) -> list[ProfiledStep]:

@@ -69,39 +69,46 @@ def convert_kineto_overlap(
 
 
 def _chosen(steps: Sequence[ProfiledStep], wanted: int | None) -> tuple[ProfiledStep, list[str]]:
+    numbers = ", ".join(str(one.number) for one in steps[:20] if one.number is not None)
     if wanted is None:
         span = median_low(one.span for one in steps)
         found = next(one for one in steps if one.span == span)
-        if len(steps) == 1:
-            return found, []
-        return found, [
-            f"step {found.number} of {_listed(one.number for one in steps)}, of median length; "
-            "--step takes another"
-        ]
-    named = [one for one in steps if one.number == wanted]
-    if len(named) != 1:
-        given = _listed(one.number for one in steps if one.number is not None)
-        there = f"one of the profiled steps: {given}" if given else "none: the profile marks none"
-        raise InputError(f"expected {there}; got {wanted}", source=steps[0].source, field="--step")
-    return named[0], []
-
-
-def _listed(numbers: Collection[int | None] | Iterator[int | None]) -> str:
-    texts = [str(number) for number in numbers]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])
+        note = f"step {found.number} of {numbers}, of median length; --step takes another"
+        return found, [note] if len(steps) > 1 else []
+    for one in steps:
+        if one.number == wanted:
+            return one, []
+    there = f"one of the profiled steps: {numbers}" if numbers else "none: the profile marks none"
+    raise InputError(f"expected {there}; got {wanted}", source=steps[0].source, field="--step")
 
 
 def _verdict(step: ProfiledStep, entry: OverlapEntry) -> str:
-    took, replayed, exposed = (
-        step.span / 1000,
-        float(entry.makespan or 0),
-        float(entry.exposed_wait or 0),
-    )
+    took, makespan = step.span / 1000, float(entry.makespan or 0)
     return (
-        f"recorded {took:,.1f} us; the recorded order runs in {replayed:,.1f} us, of which "
-        f"{exposed:,.1f} us are exposed communication; {took - replayed:,.1f} us are gaps that no "
-        "wait explains, such as late launches. `ppsolve optimize` sets passes and optimum beside it"
+        f"recorded {took:,.1f} us; the recorded order runs in {makespan:,.1f} us, of which "
+        f"{entry.exposed_wait:,.1f} us are exposed communication; {took - makespan:,.1f} us are "
+        "gaps that no wait explains, such as late launches. `ppsolve optimize` sets passes and "
+        "optimum beside it"
     )
+
+
+NOTES = {
+    "free": "{} collectives read no result of a kernel, as --prefetch says",
+    "by event": "{} collectives depend on what their stream waited for",
+    "by launch": "{} collectives depend on the kernel launched last before them on the CPU, as "
+    "PyTorch puts them behind the current stream, and on collectives of other streams that had "
+    "ended by then",
+    "still ran": "{} of them began while that kernel ran: they depend on the last one that had "
+    "ended",
+    "waited by event": "{} waits stand where events say so",
+    "behind a gap": "{} waits are assumed: the stream was idle until the collective ended, so the "
+    "next kernel waits",
+    "hidden wait": "{} waits are assumed: the collective ended beside a kernel, and the next one "
+    "waits, which is the strictest place",
+    "at the end": "{} waits stand at the end: no kernel waits for them",
+    "no bytes": "{} collectives have no elements or dtype: their bytes are 0",
+}
+"""Sentences on what was recorded or is assumed, each with its count."""
 
 
 class _Program:
@@ -194,11 +201,8 @@ class _Program:
                 yield from islice(known, 1)
 
     def _comes_before(self, dep: int, k: int) -> bool:
-        if dep not in self.place:
-            return (
-                self.group[dep] != self.group[k] and self.kernels[dep].end <= self.kernels[k].start
-            )
-        return self.place[dep] < self.slot[k]
+        has_ended = self.kernels[dep].end <= self.kernels[k].start
+        return has_ended and self.group.get(dep) != self.group[k]
 
     def _waits(self) -> dict[int, list[int]]:
         """Return the collectives that are waited for before each place of the line."""
@@ -246,6 +250,7 @@ class _Program:
             by_slot[self.slot[k]].append(k)
         last: dict[int, str] = {}
         waited: set[int] = set()
+        done: set[int] = set()
         for place in range(len(self.line) + 1):
             yield from map(self._collective, by_slot[place])
             waits = sorted(self.waits[place], key=lambda k: (self.kernels[k].end, k))
@@ -256,21 +261,26 @@ class _Program:
                 # Without events nothing says what streams share: they are one.
                 stream = self.kernels[kernel].stream if self.waited_on else 0
                 names = {last[stream]} if stream in last else set()
-                known = {k for k in self.deps[kernel] if self.place.get(k, place) < place}
-                names |= {self.name_of(k) for k in known}
+                names |= {self.name_of(k) for k in self.deps[kernel] & done}
                 waited.update(waits)
-                names |= {f"wait_{self.name_of(k)}" for k in self.deps[kernel] & waited}
-                names |= {f"wait_{self.name_of(k)}" for k in waits}
+                names |= {f"wait_{self.name_of(k)}" for k in self.deps[kernel] & waited | {*waits}}
+                done.add(kernel)
                 last[stream] = self.name_of(kernel)
-                time = _microseconds(self.end[place] - self.start[place])
-                yield _node(last[stream], "compute", time, deps=sorted(names))
+                time = Decimal(self.end[place] - self.start[place]) / 1000
+                node = {"name": last[stream], "kind": "compute", "duration": time}
+                yield {**node, "deps": sorted(names)}
 
     def _collective(self, k: int) -> dict[str, Any]:
         one = self.kernels[k]
-        deps = [self.name_of(dep) for dep in self.launches[k]]
-        time = _microseconds(one.end - one.start)
-        about = {"group": self.group[k], "bytes": self._bytes(one), "collective": self.type_of(k)}
-        return _node(self.name_of(k), "comm", time, deps=deps, **about)
+        return {
+            "name": self.name_of(k),
+            "kind": "comm",
+            "duration": Decimal(one.end - one.start) / 1000,
+            "deps": [self.name_of(dep) for dep in self.launches[k]],
+            "group": self.group[k],
+            "bytes": self._bytes(one),
+            "collective": self.type_of(k),
+        }
 
     def _bytes(self, one: Kernel) -> int:
         size = SIZES.get(str(one.described.get("dtype")).lower())
@@ -282,43 +292,18 @@ class _Program:
 
     def notes(self) -> Iterator[str]:
         """Yield sentences on what was recorded and what is assumed."""
-        count = self.counts
         if len(self.streams) > 1:
             yield (
-                f"kernels run on streams {_listed(self.streams)}, a program has one compute stream:"
-                f" stream {self.streams[0]} counts whole, of others the time that it leaves idle "
-                f"({count['hidden'] / 1000:,.1f} us left out)"
+                f"kernels run on streams {', '.join(map(str, self.streams[:20]))}, a program has "
+                f"one compute stream: stream {self.streams[0]} counts whole, of others the time "
+                f"that it leaves idle ({self.counts['hidden'] / 1000:,.1f} us left out)"
             )
         order = "its stream, and behind events that it waited for" if self.waited_on else "the step"
         yield f"data dependencies are not recorded: each kernel keeps its place on {order}"
-        if count["free"]:
-            yield f"{count['free']} collectives read no result of a kernel, as --prefetch says"
-        if count["by event"]:
-            yield f"{count['by event']} collectives depend on what their stream waited for"
-        if count["by launch"]:
-            late = f" ({count['still ran']} times not the last: it still ran)"
-            yield (
-                f"{count['by launch']} collectives depend on the kernel launched last before them "
-                "on the CPU, as PyTorch puts them behind the current stream, and on collectives of "
-                "other streams that had ended by then" + (late if count["still ran"] else "")
-            )
-        yield (
-            f"waits: {count['waited by event']} where events say so; assumed: before the first "
-            f"kernel that starts after the collective has ended, {count['behind a gap']} behind an "
-            f"idle stream and {count['hidden wait']} behind a kernel; {count['at the end']} at the "
-            "end"
-        )
-        if count["no bytes"]:
-            yield f"{count['no bytes']} collectives have no elements or dtype: their bytes are 0"
+        for key, text in NOTES.items():
+            if self.counts[key]:
+                yield text.format(self.counts[key])
         yield "durations of collectives include waiting for other ranks"
-
-
-def _node(name: str, kind: str, duration: Decimal, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "duration": duration, **fields}
-
-
-def _microseconds(nanoseconds: int) -> Decimal:
-    return Decimal(nanoseconds) / 1000
 
 
 def _dependencies(
