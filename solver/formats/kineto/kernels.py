@@ -17,7 +17,7 @@ COMMUNICATION = ("nccl", "rccl")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class RecordedKernel:
     """A kernel, copy or fill on a stream; moments in nanoseconds."""
 
     name: str
@@ -54,7 +54,7 @@ class ProfiledStep:
 
     source: str
     number: int | None  # of the ProfilerStep; None: the profile marks none
-    kernels: list[Kernel]
+    kernels: list[RecordedKernel]
     syncs: list[Sync]
 
     @property
@@ -102,12 +102,14 @@ class _Profile:
                 waits = [one for one in syncs if begin <= one.waited < end]
                 yield ProfiledStep(self.source, number, own, waits)
 
-    def _kernel(self, event: _Event) -> Kernel:
+    def _kernel(self, event: _Event) -> RecordedKernel:
         name, start, end, args = event
         stream = _number(args, "stream")
         if stream is None:
             raise InputError("expected the number of a stream", field=f"{name[:60]}.args.stream")
-        return Kernel(name, stream, start, end, self._launched(args, "correlation", start), args)
+        return RecordedKernel(
+            name, stream, start, end, self._launched(args, "correlation", start), args
+        )
 
     def _sync(self, name: str, start: int, end: int, args: dict[str, Any]) -> Iterator[Sync]:
         stream, waited_for = _number(args, "stream"), _number(args, "wait_on_stream")

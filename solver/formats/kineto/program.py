@@ -16,7 +16,7 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.result import OverlapEntry
 from ppsolve.solver.api.api import simulate
-from ppsolve.solver.formats.kineto.kernels import Kernel, ProfiledStep, Sync, read_steps
+from ppsolve.solver.formats.kineto.kernels import ProfiledStep, RecordedKernel, Sync, read_steps
 
 TYPES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send_recv")
 SIZES = {
@@ -282,7 +282,7 @@ class _Program:
             "collective": self.type_of(k),
         }
 
-    def _bytes(self, one: Kernel) -> int:
+    def _bytes(self, one: RecordedKernel) -> int:
         size = SIZES.get(str(one.described.get("dtype")).lower())
         elements = one.described.get("Out msg nelems")
         if size is None or type(elements) is not int or not 0 <= elements < 2**53:
@@ -307,9 +307,9 @@ class _Program:
 
 
 def _dependencies(
-    kernels: Sequence[Kernel], syncs: Sequence[Sync]
+    kernels: Sequence[RecordedKernel], syncs: Sequence[Sync]
 ) -> tuple[list[set[int]], set[int]]:
-    """Return what events put before each kernel, and the kernels whose stream waited for some."""
+    """Return the kernels that events put before each kernel, and those whose stream waited."""
     moments: list[tuple[int, int, int]] = [(one.launched, 2, k) for k, one in enumerate(kernels)]
     moments += [(one.recorded, 0, number) for number, one in enumerate(syncs)]
     moments += [(one.waited, 1, number) for number, one in enumerate(syncs)]
