@@ -318,6 +318,12 @@ def test_recorded_orders_run_no_longer_where_the_cpu_is_late(tmp_path, seed):
     assert entry.makespan <= span
 
 
+def test_types_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(InputError, match="this step: all_gather, reduce_scatter; got") as raised:
+        converted(tmp_path, fsdp(events=False), None, ["all_gather", "allgather"])
+    assert raised.value.field == "--prefetch"
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

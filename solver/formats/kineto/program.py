@@ -126,6 +126,10 @@ class _Program:
         if not self.collectives:
             where = "" if step.number is None else f" in step {step.number}"
             raise InputError(f"expected NCCL kernels{where}, there is none")
+        types = sorted({self.type_of(k) for k in self.collectives})
+        for each in sorted(self.prefetch - set(types)):
+            text = f'expected types of this step: {", ".join(types[:20])}; got "{each[:60]}"'
+            raise InputError(text, field="--prefetch")
         compute = [k for k in numbers if not self.kernels[k].is_collective]
         self.line, self.start, self.end = self._in_line(compute)
         self.queues: dict[int, list[int]] = defaultdict(list)
