@@ -203,15 +203,91 @@ def test_an_event_between_collectives_of_two_groups_is_a_dependency(tmp_path):
     assert entry.makespan == 30
 
 
-def test_what_the_cpu_waits_for_comes_before_all_that_it_launches_later(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "stream", "fields"),
+    [("Stream Sync", COMM, {}), ("Event Sync", COMPUTE, {"wait_on_stream": COMM})],
+)
+def test_what_the_cpu_waits_for_comes_before_all_that_it_launches_later(
+    tmp_path, kind, stream, fields
+):
     made = Recording()
     made.collective("allreduce_", 0, 10)
+    made.collective("broadcast", 0, 5, 21, **{"Process Group Name": "1"})
     made.kernel("a", 0, 20)
     made.wait(COMM, COMPUTE)
-    made.sync("Stream Sync", COMM)
+    made.wait(SIDE, 21)
+    made.sync(kind, stream, **fields)
     made.kernel("b", 20, 30)
     instance, _, _ = converted(tmp_path, made)
-    assert deps_of(instance)["b_2"] == ("a_1", "wait_all_reduce_0")
+    assert deps_of(instance)["b_3"] == ("a_2", "wait_all_reduce_0")
+    waits = ("wait_all_reduce_0", "wait_broadcast_1")
+    made.sync("Context Sync", -1)
+    made.kernel("c", 30, 40)
+    instance, _, _ = converted(tmp_path, made)
+    assert deps_of(instance)["c_4"][-3:] == ("b_3", *waits)
+
+
+def test_an_event_holds_what_was_launched_before_it_was_recorded(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    record = made.call("cudaEventRecord")
+    made.kernel("b", 10, 20)
+    made.sync("Stream Wait Event", COMM, wait_on_stream=COMPUTE, record=record)
+    made.collective("allreduce_", 25, 30)
+    # It has no event of its own: the kernel launched last before it is b.
+    made.collective("allreduce_", 30, 40)
+    instance, _, notes = converted(tmp_path, made)
+    assert deps_of(instance)["all_reduce_2"] == ("a_0",)
+    assert deps_of(instance)["all_reduce_3"] == ("b_1",)
+    assert "1 collectives depend on what their stream waited for" in notes
+
+
+def test_kernels_of_several_streams_wait_for_several_collectives(tmp_path):
+    made = Recording()
+    made.collective("allreduce_", 0, 10)
+    made.collective("broadcast", 0, 10, 21, **{"Process Group Name": "1"})
+    for stream in (COMPUTE, SIDE):
+        made.wait(stream, COMM)
+        made.wait(stream, 21)
+    made.kernel("a", 10, 20)
+    made.kernel("b", 20, 25, SIDE)
+    deps = deps_of(converted(tmp_path, made)[0])
+    assert deps["a_2"] == deps["b_3"] == ("wait_all_reduce_0", "wait_broadcast_1")
+
+
+def test_a_kernel_launched_later_is_none_that_a_collective_waited_for(tmp_path):
+    made = Recording()
+    made.collective("allreduce_", 0, 50)
+    made.collective("allreduce_", 50, 60)
+    made.kernel("a", 0, 20)
+    made.kernel("b", 60, 70)
+    assert deps_of(converted(tmp_path, made)[0])["all_reduce_1"] == ()
+
+
+def test_a_wait_behind_a_kernel_that_ends_with_its_collective_is_hidden(tmp_path):
+    made = Recording()
+    made.collective("allreduce_", 0, 10)
+    made.kernel("a", 0, 10)
+    made.kernel("b", 10, 20)
+    _, _, notes = converted(tmp_path, made)
+    assert any("1 waits are assumed: the collective ended beside a kernel" in n for n in notes)
+
+
+def test_events_that_contradict_the_times_are_left_out(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    made.wait(COMM, COMPUTE)
+    made.collective("allreduce_", 9, 20)
+    made.kernel("b", 10, 20)
+    made.collective("allreduce_", 20, 30)
+    made.wait(SIDE, COMM)
+    made.kernel("c", 12, 14, SIDE)
+    instance, _, _ = converted(tmp_path, made)
+    deps = deps_of(instance)
+    assert deps["all_reduce_1"] == ()
+    assert deps["c_4"] == ()
+    names = [node.name for node in instance.nodes]
+    assert names[-2:] == ["wait_all_reduce_1", "wait_all_reduce_3"]
 
 
 def test_a_kernel_that_still_ran_is_none_that_a_collective_waited_for(tmp_path):
@@ -245,6 +321,22 @@ def test_side_streams_count_where_the_busiest_one_is_idle(tmp_path):
     made.wait(SIDE, COMM)
     instance, _, _ = converted(tmp_path, made)
     assert deps_of(instance)["b_3"] == ("a_0",)
+
+
+def test_a_side_kernel_without_room_comes_before_the_kernel_that_waits_for_it(tmp_path):
+    made = Recording()
+    made.kernel("a", 0, 10)
+    made.kernel("copy", 5, 10, SIDE)
+    made.wait(COMPUTE, SIDE)
+    made.kernel("b", 10, 20)
+    made.kernel("long", 22, 40, SIDE)
+    made.kernel("c", 30, 40)
+    made.collective("allreduce_", 40, 50)
+    instance, entry, _ = converted(tmp_path, made)
+    assert deps_of(instance)["b_2"] == ("a_0", "copy_1")
+    lengths = {node.name: int(node.duration) for node in instance.nodes}
+    assert (lengths["copy_1"], lengths["long_3"]) == (0, 8)
+    assert entry.makespan == 48
 
 
 def test_prefetch_frees_collectives_from_the_kernel_before_them(tmp_path):
@@ -388,6 +480,18 @@ def test_steps_are_those_in_which_kernels_were_launched(tmp_path):
     # Behind the scatter, a gap of 90 that no wait explains.
     assert entry.makespan == 120
     assert "90.0 us are gaps that no wait explains" in notes[-1]
+
+
+def test_events_of_other_steps_do_not_count(tmp_path):
+    made = Recording()
+    for number in (1, 2):
+        begin = made.tick()
+        made.kernel("a", 100 * number, 100 * number + 10)
+        made.collective("allreduce_", 100 * number + 10, 100 * number + 20)
+        made.wait(COMM, COMPUTE)
+        made.step(number, begin, made.tick() - begin)
+    instance, _, _ = converted(tmp_path, made, 2)
+    assert deps_of(instance)["all_reduce_1"] == ("a_0",)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from statistics import median_low
 from typing import Any, cast
@@ -201,8 +201,7 @@ class _Program:
             yield from islice((dep for dep in ended if dep < k), 1)
             for own in self.queues.values():
                 at = bisect_right(own, self.kernels[k].start, key=lambda dep: self.kernels[dep].end)
-                known = (dep for dep in own[:at][::-1] if dep < k and self._comes_before(dep, k))
-                yield from islice(known, 1)
+                yield from (dep for dep in own[max(at - 1, 0) : at] if self._comes_before(dep, k))
 
     def _comes_before(self, dep: int, k: int) -> bool:
         has_ended = self.kernels[dep].end <= self.kernels[k].start
@@ -211,18 +210,17 @@ class _Program:
     def _waits(self) -> dict[int, list[int]]:
         """Return the collectives that are waited for before each place of the line."""
         found: dict[int, list[int]] = defaultdict(list)
-        before = {k: {earlier} for own in self.queues.values() for earlier, k in pairwise(own)}
         waiting = set(self.collectives)
         for place, kernel in enumerate(self.line):
             open_deps = list(self.deps[kernel])
             while open_deps:
                 k = open_deps.pop()
-                # Whoever waits for a collective waits for all before it on its stream.
+                # Whoever waits for a collective waits for all that came before it.
                 if k in waiting and self.slot[k] <= place:
                     waiting.remove(k)
                     found[place].append(k)
                     self.counts["waited by event"] += 1
-                    open_deps += self.deps[k] | before.get(k, set())
+                    open_deps += self.deps[k]
         for k in sorted(waiting):
             place = bisect_left(self.start, self.kernels[k].end)
             if self.kernels[k].stream in self.waited_on or place == len(self.line):
