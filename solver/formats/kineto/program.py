@@ -135,7 +135,6 @@ class _Program:
         self.queues: dict[int, list[int]] = defaultdict(list)
         for k in self.collectives:
             self.queues[self.kernels[k].stream].append(k)
-        self.place = {k: place for place, k in enumerate(self.line)}
         self.deps, self.recorded = _dependencies(self.kernels, step.syncs)
         self.waited_on = {one.stream for one in step.syncs if one.waiter is not None}
         self.group = self._groups()
