@@ -113,7 +113,7 @@ class _Profile:
 
     def _sync(self, name: str, start: int, end: int, args: dict[str, Any]) -> Iterator[Sync]:
         stream, waited_for = _number(args, "stream"), _number(args, "wait_on_stream")
-        if not name.startswith("Stream Wait"):
+        if "streamwait" not in name.lower().replace(" ", ""):
             yield Sync(None, stream if waited_for is None else waited_for, start, end)
         elif stream is not None and waited_for is not None:
             waited = self._launched(args, "correlation", start)
