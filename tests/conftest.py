@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, settings
 
 from ppsolve.solver.kernels import compilation
 
-# 20 examples in place of hypothesis' 100, so that the default run ends within three minutes; each
+# 12 examples in place of hypothesis' 100, so that the default run ends within three minutes; each
 # run draws others.
 settings.register_profile(
     "any-machine",
     deadline=None,
-    max_examples=20,
+    max_examples=12,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any-machine")

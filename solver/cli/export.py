@@ -18,12 +18,12 @@ from ppsolve.solver.cli.inputs import load_pipeline, refuse_given
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.formats.activations import notes_on_modes, with_recomputed
+from ppsolve.solver.formats.data_order import in_data_order
 from ppsolve.solver.formats.layers import counts_of, parse_counts
 from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
 from ppsolve.solver.formats.program import (
     RuntimeProgram,
     Settings,
-    in_data_order,
     read_program,
 )
 from ppsolve.solver.formats.targets import NOT_TESTED, Target, chosen

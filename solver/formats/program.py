@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -29,7 +29,6 @@ from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
-from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.kinds.pipeline.runtimes.claims import claimed_settings
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
@@ -453,56 +452,3 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
                 text = f"the schedule ends {two} before {one}, the order says otherwise"
                 raise InputError(text, field=f"orders[{rank}]")
     return found
-
-
-def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
-    """Renumber micro-batches in the order in which the last stage runs them forwards.
-
-    Raises `InputError` where micro-batches would have to be renumbered, and may not be.
-
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program.
-    may_permute : bool
-        Renumber micro-batches that may differ from each other: the data must then be fed in
-        another order, that of `RuntimeProgram.microbatches`.
-
-    Returns
-    -------
-    RuntimeProgram
-        Forwards of the last stage run in the order 0, 1, 2, ...
-    """
-    last = program.num_stages - 1
-    row = program.actions(program.stage_to_rank[last])
-    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, grammar.FORWARD)]
-    wrong = next((index for index, each in enumerate(order) if index != each), None)
-    if wrong is None:
-        return program
-    alike = program.instance is not None and not has_unequal_microbatches(program.instance)
-    if not (alike or may_permute):
-        differ = "micro-batches differ" if program.instance else "micro-batches may differ"
-        hint = "" if program.instance else ", --instance says whether they do"
-        raise cannot_say(
-            f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
-            f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
-            "renumbers them and writes the order in which the data must be fed"
-        )
-    return _renumbered(program, order)
-
-
-def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
-    index = {microbatch: place for place, microbatch in enumerate(order)}
-    ends = program.ends
-    copies = {
-        action.renumbered(index): tuple(copy.renumbered(index) for copy in each)
-        for action, each in program.copies.items()
-    }
-    return replace(
-        program,
-        rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
-        ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
-        modes=tuple(tuple(row[microbatch] for microbatch in order) for row in program.modes),
-        copies=copies,
-        microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
-    )

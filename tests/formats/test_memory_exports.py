@@ -13,11 +13,11 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.activations import notes_on_modes
+from ppsolve.solver.formats.data_order import in_data_order
 from ppsolve.solver.formats.primus import _refuse_offloading
 from ppsolve.solver.formats.program import (
     _copies,
     _ops_in,
-    in_data_order,
     read_program,
 )
 from ppsolve.solver.formats.targets import chosen

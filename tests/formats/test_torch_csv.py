@@ -14,7 +14,8 @@ import ppsolve
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.formats.program import in_data_order, read_program
+from ppsolve.solver.formats.data_order import in_data_order
+from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.torch_csv import (
     check_csv,
     convert_torch_csv,

@@ -8,7 +8,8 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.api import simulate
 from ppsolve.solver.api.registry import all_heuristics
-from ppsolve.solver.formats.program import in_data_order, read_program
+from ppsolve.solver.formats.data_order import in_data_order
+from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.torch_csv import check_csv, torch_csv
 from ppsolve.solver.kinds.pipeline.grammar import Action
 from tests.formats.cases import FOLDED, TWO_RANKS, schedule

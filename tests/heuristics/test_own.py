@@ -127,6 +127,7 @@ def test_one_that_does_not_end_costs_its_share_of_the_time(name: str) -> None:
     assert result.value is not None
 
 
+@pytest.mark.slow
 def test_alone_it_leaves_time_for_the_exact_search() -> None:
     result = ppsolve.optimize(pipeline(), time_limit=6, heuristics=[own_rules.never_ends])
     assert (result.status, result.best_by) == ("OPTIMAL", "cp-sat")

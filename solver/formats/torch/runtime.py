@@ -15,11 +15,11 @@ from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.trace.table import NANOSECONDS, Trace
+from ppsolve.solver.formats.data_order import in_data_order
 from ppsolve.solver.formats.program import (
     FORMATS,
     Format,
     RuntimeProgram,
-    in_data_order,
     read_program,
 )
 from ppsolve.solver.formats.torch_csv import torch_csv

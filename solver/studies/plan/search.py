@@ -8,35 +8,29 @@ from dataclasses import replace
 from functools import cache
 
 from ppsolve.models.core.result import Result, StopReason
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import Configuration
-from ppsolve.solver.api.kinds import kind_of
-from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
+from ppsolve.solver.api.registry import quick_heuristics
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
 from ppsolve.solver.kinds.pipeline.runtimes.timing import figures_of
 from ppsolve.solver.run.options import Options
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.solve_run import SolveRun
 from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
 from ppsolve.solver.studies.plan.list_scheduling import (
-    BY_RULE,
     FIRST_RULE,
-    SWEEP,
     QuickSchedule,
     QuickScheduler,
-    offer_start,
     result_of,
 )
 from ppsolve.solver.studies.plan.params import PlanLimits, WarmUpRule
 from ppsolve.solver.studies.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
+from ppsolve.solver.studies.plan.runs import CandidateRun
 from ppsolve.solver.studies.plan.space import ConfigurationSpace
 from ppsolve.solver.studies.plan.split_problem import Boundaries, SplitUndecidedError
 from ppsolve.solver.studies.plan.split_search import SplitSearch
@@ -179,20 +173,14 @@ class PlanSearch:
         return is_decided or is_known
 
     def _candidate(self, index: int, configuration: Configuration) -> Candidate:
+        builder = self.builder(configuration)
         efficiency = self._efficiency(configuration.batch_size)
-        units = UNITS_PER_SECOND[self.request.time_unit]
-        candidate = Candidate(
-            index=index,
-            configuration=configuration,
-            samples_per_time=configuration.batch_size * efficiency * units,
-            efficiency=efficiency,
-            step=StepTime(self.builder(configuration).least_step(configuration)),
-        )
+        rate = configuration.batch_size * efficiency * UNITS_PER_SECOND[self.request.time_unit]
+        step = StepTime(builder.least_step(configuration))
+        candidate = Candidate(index, configuration, rate, efficiency, step)
         if candidate.is_searched:
             candidate.rest = candidate.step.floor
-        needed = self.builder(configuration).lack_of_memory(
-            configuration.microbatch_size, configuration.pipeline_depth
-        )
+        needed = builder.lack_of_memory(configuration.microbatch_size, configuration.pipeline_depth)
         if needed is not None:
             candidate.lose_by_memory(needed)
         return candidate
@@ -484,24 +472,11 @@ class PlanSearch:
         names: list[str] | None,
         options: Options,
     ) -> None:
-        # Runs start from the schedule that is known.
-        task = kind_of(instance).task(instance)
-        assert isinstance(task, ScheduleTask)
-        if candidate.solved is not None:
-            known, name = candidate.solved
-            task.board.propose(Schedule(task.problem, known), name)
-        elif candidate.rule or candidate.is_finalist:
-            start = candidate.known_start()
-            if start is not None and candidate.arrays is not None:
-                offer_start(task, candidate.arrays, start, BY_RULE if candidate.rule else SWEEP)
-        chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
-        run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
-        self._learn(candidate, run.execute())
-        candidate.solved = None
-        if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
-            candidate.solved = (task.schedule.start, task.best_by)
+        run = CandidateRun(candidate, instance, names, options)
+        self._learn(candidate, run.execute(clock, lambda _: self.tell(candidate)))
+        run.keep_schedule()
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
         candidate.learn(result)

@@ -21,6 +21,7 @@ from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kinds.pipeline.actions import Order, schedule_actions
 from ppsolve.solver.kinds.pipeline.grammar import Action
 from ppsolve.solver.kinds.pipeline.replicas import step
+from tests.marks import first
 
 FORWARD = [[1, 2, 6, 4], [1, 3, 2, 5]]
 BACKWARD = [[2, 2, 7, 3], [4, 5, 1, 6]]
@@ -64,6 +65,7 @@ def best_of_all(optimizer: int | None = 3, sizes: tuple[int, ...] = (2,)) -> flo
     return min(values)
 
 
+@pytest.mark.slow
 def test_an_exchanged_step_meets_the_optimum_over_all_assignments():
     instance = pipeline()
     answer = ppsolve.StepScheduler(instance).schedule(deadline=5.0, patience=0.5)
@@ -257,7 +259,7 @@ def test_renumbered_forwards_run_in_order_on_the_last_stage():
         assert back == given
 
 
-@pytest.mark.parametrize(("counts", "sizes"), [("equal", (2,)), ("any", (1, 2))])
+@pytest.mark.parametrize(("counts", "sizes"), first(1, [("equal", (2,)), ("any", (1, 2))]))
 def test_few_assignments_are_gone_through(counts, sizes):
     replicas = {"count": 2, "assignment": "free", "counts": counts}
     instance = pipeline(replicas=replicas, optimizer=None)

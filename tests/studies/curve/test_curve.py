@@ -79,6 +79,7 @@ def test_what_does_not_fit_is_not_searched_with_less_memory(monkeypatch):
     assert found.points[0].reason == found.points[1].reason
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_memory_modes_has_points_where_all_is_kept_too():
     """Each is the optimum of its own pipeline, and keeping all is never better."""
     recompute = {"modes": [{"name": "full", "time": 1, "held": 0}]}

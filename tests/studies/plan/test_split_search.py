@@ -62,6 +62,7 @@ def test_another_split_is_better_than_the_balanced_one() -> None:
         assert found.winner.split_proved
 
 
+@pytest.mark.slow
 def test_too_many_splits_are_left_open_and_said_to_be() -> None:
     layers = [{"count": 18, "forward": 1, "backward": 2, "output_bytes": 1}]
     search = {"pipeline_depths": [4], "placements": ["interleaved"], "virtual_stages": [3]}

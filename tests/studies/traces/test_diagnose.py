@@ -359,6 +359,7 @@ def test_searches_that_time_cuts_off_are_not_finished():
     assert one.verdict.exchanged == one.verdict.exchanged_bound == 22 * US
 
 
+@pytest.mark.slow
 def test_published_uneven_stages():
     """ST: the order is optimal, an even split would save 15 %."""
     found = diagnose(read_trace([DATA / "traces" / "ST.parquet"]), 20.0)

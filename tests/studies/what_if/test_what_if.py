@@ -92,6 +92,7 @@ def test_a_change_that_changes_nothing_costs_no_search(monkeypatch):
     assert found.rows[1].gain == 0
 
 
+@pytest.mark.slow
 def test_more_memory_never_loses(monkeypatch):
     """A schedule for less memory is one for more, even where the search for more finds none."""
     usual = search.optimize
@@ -139,6 +140,7 @@ def test_windows_and_stages_choose_what_the_other_cannot():
     assert list(search.freer_pairs([made[0], narrow])) == [(1, 0)]
 
 
+@pytest.mark.slow
 def test_who_may_choose_more_begins_with_what_others_found(monkeypatch):
     usual, begun = search.optimize, []
 

@@ -1,0 +1,63 @@
+"""Micro-batches in the order in which the last stage runs them, as runtimes feed data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ppsolve.solver.formats.program import RuntimeProgram, cannot_say
+from ppsolve.solver.kinds.pipeline import grammar
+from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
+
+
+def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
+    """Renumber micro-batches in the order in which the last stage runs them forwards.
+
+    Raises `InputError` where micro-batches would have to be renumbered, and may not be.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    may_permute : bool
+        Renumber micro-batches that may differ from each other: the data must then be fed in
+        another order, that of `RuntimeProgram.microbatches`.
+
+    Returns
+    -------
+    RuntimeProgram
+        Forwards of the last stage run in the order 0, 1, 2, ...
+    """
+    last = program.num_stages - 1
+    row = program.actions(program.stage_to_rank[last])
+    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, grammar.FORWARD)]
+    wrong = next((index for index, each in enumerate(order) if index != each), None)
+    if wrong is None:
+        return program
+    alike = program.instance is not None and not has_unequal_microbatches(program.instance)
+    if not (alike or may_permute):
+        differ = "micro-batches differ" if program.instance else "micro-batches may differ"
+        hint = "" if program.instance else ", --instance says whether they do"
+        raise cannot_say(
+            f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
+            f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
+            "renumbers them and writes the order in which the data must be fed"
+        )
+    return _renumbered(program, order)
+
+
+def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
+    index = {microbatch: place for place, microbatch in enumerate(order)}
+    ends = program.ends
+    copies = {
+        action.renumbered(index): tuple(copy.renumbered(index) for copy in each)
+        for action, each in program.copies.items()
+    }
+    return replace(
+        program,
+        rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
+        ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
+        modes=tuple(tuple(row[microbatch] for microbatch in order) for row in program.modes),
+        copies=copies,
+        microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
+    )
