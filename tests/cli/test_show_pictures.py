@@ -68,6 +68,7 @@ def test_a_picture_replaces_the_chart(show, here, kind):
     assert (here / "out").read_bytes().startswith(BEGINNINGS[kind])
 
 
+@pytest.mark.slow
 def test_equal_commands_write_equal_files(show, here):
     show("result.json", "--svg", "a.svg", "--png", "a.png", "--pdf", "a.pdf")
     show("result.json", "--svg", "b.svg", "--png", "b.png", "--pdf", "b.pdf")

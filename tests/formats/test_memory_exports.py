@@ -215,6 +215,7 @@ def offloaded(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
 def test_memory_holds_and_nothing_waits_where_copies_stand(seed):
     result = offloaded(seed)
     instance = result.pop("instance")

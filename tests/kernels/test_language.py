@@ -86,6 +86,7 @@ def test_the_page_has_examples() -> None:
 
 
 @pytest.mark.parametrize("source", STATEMENTS + EXPRESSIONS)
+@pytest.mark.slow
 def test_what_the_page_accepts_is_as_in_python(source: str, tmp_path: Path) -> None:
     function = defined(source, tmp_path / "kernel.py")
     expected = arguments()

@@ -194,6 +194,7 @@ class TestPlans:
         assert "micro-batch 9: device 0" in everything
         assert "which lack more" not in everything
 
+    @pytest.mark.slow
     def test_columns_of_variants_are_there_where_they_vary(self, found):
         model = REQUEST["model"]
         shared = [model | {"tensor_parallel": 2}, model | {"recompute": "full"}]

@@ -67,6 +67,7 @@ def test_shipped_pipelines(name):
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_random_pipelines(seed):
     assert not unlike(ppsolve.optimize(drawn(seed), time_limit=0.3, workers=1))
 

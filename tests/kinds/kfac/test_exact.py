@@ -167,6 +167,7 @@ def test_a_clock_out_of_step_as_exhaustive_search(block: int) -> None:
 
 
 @pytest.mark.parametrize("block", first(1, [1, 0]))
+@pytest.mark.slow
 def test_devices_that_meet_as_exhaustive_search(block: int) -> None:
     rng = random.Random(200 + block)
     met = 0
@@ -182,6 +183,7 @@ def test_devices_that_meet_as_exhaustive_search(block: int) -> None:
 
 
 @pytest.mark.parametrize("block", first(1, range(2)))
+@pytest.mark.slow
 def test_saved_memory_as_exhaustive_search(block: int) -> None:
     rng = random.Random(300 + block)
     seen: Counter[bool] = Counter()
@@ -364,6 +366,7 @@ def only_quick(quick: Sequence[str]) -> list[Any]:
 @pytest.mark.parametrize(
     "name", only_quick([*HAND, "c02_1f1b_base_p4_m4", "c09_gpipe_large_p8_m4"])
 )
+@pytest.mark.slow
 def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
     made, result = solved(name)
     causal, published = entry(result, "pipefisher-causal"), entry(result, "pipefisher")

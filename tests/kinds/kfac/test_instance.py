@@ -402,6 +402,7 @@ def test_a_free_cycle_is_never_worse_than_a_pinned_one(interval: int) -> None:
             last = pinned.value
 
 
+@pytest.mark.slow
 def test_tiny_free_cycles_as_exhaustive_search() -> None:
     rng = random.Random(3)
     for _ in range(25):

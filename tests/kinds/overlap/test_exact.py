@@ -368,6 +368,7 @@ def test_the_plain_definition_agrees_with_the_search() -> None:
 
 
 @pytest.mark.parametrize("name", all_heuristics())
+@pytest.mark.slow
 def test_every_heuristic_runs_on_random_programs(name: str) -> None:
     rng = random.Random(11)
     for number in range(4 if all_heuristics()[name].is_search else 10):

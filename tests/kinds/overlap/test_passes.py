@@ -84,6 +84,7 @@ def test_a_pass_gives_a_valid_order_or_says_why_not(instance: OverlapInstance) -
 
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_stable_passes_do_not_see_names(instance: OverlapInstance, shuffler: random.Random) -> None:
     names = [f"n{number}" for number in range(len(instance.nodes))]
     shuffler.shuffle(names)
@@ -175,6 +176,7 @@ def test_list_rules_together_reach_the_optimum(name: str, collective_order: str)
 @settings(max_examples=100, deadline=None)
 @given(programs(max_in_flight=1, max_live_bytes=3))
 @example(program())
+@pytest.mark.slow
 def test_lists_keep_caps_or_fail(instance: OverlapInstance) -> None:
     for name in LISTS:
         found = ppsolve.simulate(instance, name)

@@ -333,6 +333,7 @@ def tiny(seed: int) -> PipelineInstance:
 
 class TestOptimum:
     @pytest.mark.parametrize("seed", first(30, range(60)))
+    @pytest.mark.slow
     def test_is_that_of_brute_force(self, seed: int) -> None:
         given = tiny(seed)
         problem = lower(given)

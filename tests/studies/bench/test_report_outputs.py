@@ -300,6 +300,7 @@ class TestPictures:
         drawn(report_of(crashed()))
         assert matplotlib.rcParams.copy() == before
 
+    @pytest.mark.slow
     def test_it_is_loaded_only_to_draw(self) -> None:
         code = "import sys, ppsolve.solver.cli.bench; print('matplotlib' in sys.modules)"
         run = subprocess.run(

@@ -469,6 +469,7 @@ PROOFS = [
 
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 @pytest.mark.parametrize("fields", PROOFS)
+@pytest.mark.slow
 def test_memory_proofs_hold_for_every_schedule_of_every_split(
     fields: dict[str, Any], share: float
 ) -> None:

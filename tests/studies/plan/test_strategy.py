@@ -133,6 +133,7 @@ WIDER = [
 
 @pytest.mark.parametrize("seed", first(1, range(12)))
 @pytest.mark.parametrize("wider", WIDER)
+@pytest.mark.slow
 def test_more_choices_are_never_worse(seed: int, wider: dict[str, Any]) -> None:
     few, many = reduced_document(seed), reduced_document(seed)
     for name, choices in wider.items():
@@ -142,6 +143,7 @@ def test_more_choices_are_never_worse(seed: int, wider: dict[str, Any]) -> None:
     assert reached(searched(many)) >= reached(searched(few))
 
 
+@pytest.mark.slow
 def test_more_schedules_are_never_worse() -> None:
     data = reduced_document(16)
     best = 0.0
@@ -226,6 +228,7 @@ def hurried(data: dict[str, Any], **limits: Any) -> Hurried:
     return search
 
 
+@pytest.mark.slow
 def test_time_that_is_left_is_divided_among_the_undecided() -> None:
     data = reduced_document(16)
     search = hurried(data)

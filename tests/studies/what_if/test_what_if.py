@@ -65,6 +65,7 @@ def test_rows_are_each_change_alone_then_one_of_each_together(found):
     assert list(found.rows[-1].changes) == list(both[1])
 
 
+@pytest.mark.slow
 def test_each_row_is_the_optimum_of_its_pipeline(found):
     base = ppsolve.optimize(PIPELINE, time_limit=20)
     for row in found.rows:

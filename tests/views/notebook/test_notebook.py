@@ -96,6 +96,7 @@ class TestHtml:
 
 
 class TestChart:
+    @pytest.mark.slow
     def test_25000_ops_stay_small(self):
         instance = ppsolve.parse_instance(
             INSTANCE | {"name": "large", "num_devices": 32, "num_microbatches": 390}

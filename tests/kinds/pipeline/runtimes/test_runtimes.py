@@ -179,6 +179,7 @@ class TestAnyOrder:
     """Runtimes that read the order: what is found can be exported."""
 
     @pytest.mark.parametrize("seed", first(1, range(4)))
+    @pytest.mark.slow
     def test_torch(self, seed: int, tmp_path: Path) -> None:
         instance = ppsolve.parse_instance(drawn(seed))
         result = solved(instance, "torch", time_limit=2, heuristics=None)
