@@ -55,6 +55,15 @@ def experts(group: Any, x: Any, *weights: Any) -> Any:
     return x, shared
 
 
+def trained(group: Any, x: Any, *weights: Any) -> Any:
+    """Gather each layer's weights; the backward gathers nothing and scatters their gradients."""
+    from torch.distributed import _functional_collectives as fc
+
+    for weight in weights:
+        x = x @ fc.all_gather_tensor_autograd(weight, 0, group).t()
+    return x
+
+
 STEPS: dict[str, Callable[..., Any]] = {
     "sharded step": sharded_step,
     "two micro-batches": two_microbatches,
@@ -67,7 +76,7 @@ def arguments(name: str, ranks: int, seed: int = 0, layers: int = LAYERS) -> lis
     import torch
 
     torch.manual_seed(seed)
-    rows = WIDTH // ranks if name == "sharded step" else WIDTH
+    rows = WIDTH // ranks if name in {"sharded step", "trained"} else WIDTH
     weights = [torch.randn(rows, WIDTH) / WIDTH**0.5 for _ in range(layers)]
     return [torch.randn(16, WIDTH), *weights]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.formats.torch.overlap.graphs import STEPS, arguments, inductor, see
+from tests.formats.torch.overlap.graphs import STEPS, arguments, inductor, see, trained
 from tests.formats.torch.world import World
 
 pytestmark = pytest.mark.torch
@@ -48,6 +48,43 @@ def test_ranks_run_one_order_and_compute_the_same(world: World, name: str) -> No
     # The order of two micro-batches is the best one as it is.
     assert (one[0] == one[1]) is (name == "two micro-batches")
     assert max(error, other_error) < 1e-5
+
+
+def train(rank: int, group: Any) -> tuple[list[list[str]], list[float]]:
+    """Return the orders of the graphs of a training step, and how far gradients are from eager."""
+    import torch
+
+    from ppsolve.solver.formats.torch.overlap.ordering import OverlapPass
+
+    warnings.simplefilter("ignore")
+    orders: list[list[str]] = []
+
+    class Watched(OverlapPass):
+        def __call__(self, nodes: Sequence[Any]) -> list[Any]:
+            found = super().__call__(nodes)
+            orders.append([node.get_name() for node in found])
+            return found
+
+    def gradients(step: Any) -> list[Any]:
+        given = [each.requires_grad_() for each in arguments("trained", 2, seed=rank)]
+        torch.autograd.backward(step(*given), torch.ones(16, 32))
+        return [each.grad for each in given]
+
+    def step(*each: Any) -> Any:
+        return trained(group, *each)
+
+    expected = gradients(step)
+    with inductor([Watched(group=group)]):
+        found = gradients(torch.compile(step, fullgraph=True))
+    pairs = zip(found, expected, strict=True)
+    return orders, [float(((a - b).norm() / b.norm()).item()) for a, b in pairs]
+
+
+def test_gradients_of_a_compiled_training_step_are_those_of_eager(world: World) -> None:
+    (one, errors), (other, other_errors) = world.run(train, 2)
+    assert one == other
+    assert len(one) == 2
+    assert max(*errors, *other_errors) < 1e-5
 
 
 def compile_something(rank: int, group: Any, differ: bool) -> tuple[bool, list[str]]:
