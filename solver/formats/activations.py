@@ -57,6 +57,11 @@ def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[st
     return tuple({mode: stage.count(DECODER)} for mode, stage in zip(modes, letters, strict=True))
 
 
+def recomputes_all(program: RuntimeProgram) -> bool:
+    """Whether every stage recomputes every layer for every micro-batch, however many there are."""
+    return bool(program.modes) and {mode for row in program.modes for mode in row} == {FULL}
+
+
 def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) -> Settings:
     """Return settings that say how many layers a runtime recomputes as a whole.
 
@@ -124,7 +129,7 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
             f"modes: stage {partly[0]} recomputes some micro-batches only, which no file for "
             f"{target} can say"
         )
-    if stages:
+    if stages and not (target == "megatron" and recomputes_all(program)):
         listed = ", ".join(f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages)
         yield from _notes_on_recomputing(listed, settings, target)
     modes = None if program.instance is None else modes_of(program.instance)

@@ -24,6 +24,7 @@ from ppsolve.models.kinds.pipeline.instance import P2P, PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
+from ppsolve.solver.formats.activations import recomputes_all
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
@@ -81,8 +82,12 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     """Return the flags of recomputed layers: one number for all stages.
 
     Of each stage the first n layers are recomputed, or all where there are fewer (method
-    ``block`` of ``TransformerBlock``, which every virtual stage has one of).
+    ``block`` of ``TransformerBlock``, which every virtual stage has one of). Where all are, their
+    number is not asked for (method ``uniform``, layer by layer).
     """
+    if settings.recomputed is None and recomputes_all(program):
+        names = {"granularity": "full", "method": "uniform", "num-layers": 1}
+        return [f"--recompute-{name} {value}" for name, value in names.items()]
     if settings.recomputed is None:
         return []
     most = max(settings.recomputed)

@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -253,3 +254,23 @@ def test_copies_are_renumbered_with_their_micro_batches():
     found = in_data_order(other, may_permute=False)
     assert found.copies == program.copies
     assert found.modes == (("full", "keep", "keep", "full"),)
+
+
+def test_megatron_recomputes_all_layers_of_all_stages_without_their_number():
+    instance = ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=4,
+        times={"forward": 1, "backward": 2},
+        memory={
+            "activation": 1,
+            "capacity": 1.5,
+            "recompute": {"modes": [{"name": "full", "time": 1, "held": 0.1}], "decide": "all"},
+        },
+    )
+    found = ppsolve.optimize(instance, runtime="megatron", time_limit=5)
+    assert set(found.modes) == {"full"}
+    program = read_program(found.model_dump(mode="json"))
+    flags = chosen("megatron").files(program, chosen("megatron").settings(), Path("-"))[Path("-")]
+    assert "--recompute-granularity full\n--recompute-method uniform\n" in flags
+    assert "--recompute-num-layers 1\n" in flags
+    assert list(notes_on_modes(program, chosen("megatron").settings(), "megatron")) == []
