@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Any
 
@@ -128,12 +129,23 @@ def merged(
 
 
 def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    by_name = {node["name"]: node for node in nodes}
-    graph = {node["name"]: [*node["deps"], *node["after"]] for node in nodes}
+    # Of what may come next the earliest goes first: frozen collectives keep their order.
+    place = {node["name"]: index for index, node in enumerate(nodes)}
+    before = [[place[dep] for dep in (*node["deps"], *node["after"])] for node in nodes]
+    sorter = TopologicalSorter(dict(enumerate(before)))
     try:
-        return [by_name[each] for each in TopologicalSorter(graph).static_order()]
+        sorter.prepare()
     except CycleError:
         return None
+    order: list[int] = []
+    ready = list(sorter.get_ready())
+    heapify(ready)
+    while ready:
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for index in sorter.get_ready():
+            heappush(ready, index)
+    return [nodes[index] for index in order]
 
 
 class _BucketSearch:
@@ -174,14 +186,24 @@ class _BucketSearch:
         )
 
     def _without_latency(self) -> OverlapInstance:
-        """Return a program that is as short as any buckets of this one, members in turn."""
+        """Return a program that is as short as any buckets of this one, members in turn.
+
+        Where a group has several types, its collectives have any order: a bucket takes a later one
+        past those of another type.
+        """
         nodes = [
             node.model_copy(update={"duration": node.duration - Decimal(float(self.latency))})
             if node.kind is NodeKind.COMM
             else node
             for node in self.instance.nodes
         ]
-        return self.instance.model_copy(update={"nodes": tuple(nodes)})
+        types = {
+            (self.instance.group_of(comm), self.instance.nodes[comm].collective)
+            for comm in _comms(self.instance)
+        }
+        order = self.instance.collective_order
+        order = order if len(types) == len(self.instance.groups) else "free"
+        return self.instance.model_copy(update={"nodes": tuple(nodes), "collective_order": order})
 
     def _rate(self, partition: Partition, name: str, limit: float = 0.0) -> tuple[BucketRow, float]:
         program = merged(self.instance, partition, self.latency)
