@@ -151,7 +151,8 @@ def test_pruned_and_exhaustive_plans_agree(seed: int) -> None:
     known = {row.configuration: row for row in full.table}
     for row in pruned.table:
         other = known[row.configuration]
-        assert (row.lost_by is Rule.MEMORY) == (other.lost_by is Rule.MEMORY)
+        # What a bound rules out first may not fit the memory either.
+        assert row.lost_by is not Rule.MEMORY or other.lost_by is Rule.MEMORY
         if row.goodput and other.goodput:
             assert row.goodput.high * NEARLY >= other.goodput.low
             assert row.goodput.low <= other.goodput.high * NEARLY
