@@ -12,11 +12,10 @@ import numpy as np
 from ppsolve.models.core.problem import Problem, most_in_use
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.overlap.contention import ContendedStreams, Slowdown
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
-from ppsolve.solver.kinds.overlap.realise import broken_cap, run_order
+from ppsolve.solver.kinds.overlap.realise import run_order, valid_run
 from ppsolve.solver.run.step import Outcome, Stop, Turn
 from ppsolve.solver.run.steps import has_time_to_search
 
@@ -28,8 +27,15 @@ State = tuple[int, ...]
 
 
 def has_few_nodes(turn: Turn) -> bool:
-    """Apply to small programs whose schedules may be no orders: of buffers, or under contention."""
+    """Apply to small programs whose schedules may be no orders: of buffers, or under contention.
+
+    Collectives in flight, and bytes of outputs over time, are caps that the enumeration does not
+    count.
+    """
     instance = turn.task.instance
+    is_timed = instance.max_live_bytes is not None and instance.buffers is None
+    if instance.max_in_flight is not None or is_timed:
+        return False
     is_small = len(instance.nodes) <= turn.params.programs.order_nodes
     is_capped = instance.buffers is not None and instance.max_live_bytes is not None
     return is_small and (is_capped or bool(instance.contention)) and has_time_to_search(turn)
@@ -45,8 +51,7 @@ def search_orders(turn: Turn) -> Outcome:
         found.best = board.value
     is_complete = found.run()
     if found.order is not None:
-        lowered = LoweredOverlap.of(task.instance, task.problem)
-        run = run_order(task.instance, lowered, found.order)[0]
+        run = run_order(task.instance, task.lowered, found.order)[0]
         board.propose(run, PROGRAM_ORDERS, order=found.order)
     if is_complete and board.value is not None:
         board.raise_bound(board.value, PROGRAM_ORDERS)
@@ -242,14 +247,14 @@ def move_nodes(turn: Turn) -> Outcome:
     if best is None or best.order is None:
         return None
     search = OrderEnumeration(task.instance, task.problem, turn.clock, 0)
-    rng = np.random.default_rng(turn.options.seed)
+    rng, lowered = np.random.default_rng(turn.options.seed), task.lowered
     order, value = list(best.order), best.value
     for _ in range(turn.params.programs.moves):
         if turn.clock.is_over or board.is_good_enough:
             break
         tried = _moved(order, search.before, rng)
-        run, timed = run_order(task.instance, task.lowered, tried)
-        if run.makespan <= value and broken_cap(task.instance, tried, timed) is None:
+        run = valid_run(task.instance, lowered, tried)
+        if run is not None and run.makespan <= value:
             order, value = tried, run.makespan
             board.propose(run, MOVES, order=order)
     return None

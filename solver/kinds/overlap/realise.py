@@ -52,11 +52,29 @@ def realised(
     best: tuple[list[int], Schedule] | None = None
     for late in (False, True) if lowered.problem.pools else (False,):
         order = _ProgramEmitter(instance, lowered, schedule, late=late).run()
-        again, timed = run_order(instance, lowered, order)
-        broken = broken_cap(instance, order, timed) or check_schedule(again.problem, again)
-        if not broken and (best is None or again.makespan < best[1].makespan):
+        again = valid_run(instance, lowered, order)
+        if again is not None and (best is None or again.makespan < best[1].makespan):
             best = order, again
     return best
+
+
+def valid_run(
+    instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]
+) -> Schedule | None:
+    """Return the schedule of a program order, None where it breaks a cap.
+
+    Parameters
+    ----------
+    instance, lowered, order
+        As for `run_order`.
+
+    Returns
+    -------
+    Schedule or None
+    """
+    run, timed = run_order(instance, lowered, order)
+    broken = broken_cap(instance, order, timed) or check_schedule(run.problem, run)
+    return None if broken else run
 
 
 def broken_cap(instance: OverlapInstance, order: list[int], timed: Replay) -> str | None:

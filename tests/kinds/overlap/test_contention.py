@@ -19,6 +19,7 @@ from tests.kinds.overlap.bruteforce import (
     exact,
     random_document,
     with_buffers,
+    with_caps,
 )
 from tests.kinds.overlap.cases import program
 from tests.marks import first
@@ -189,3 +190,19 @@ def test_a_category_of_a_collective_is_refused() -> None:
 def test_a_factor_below_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"contention\[0\]\.kernel_factor"):
         program(*STEP, contention=[{"kernel_factor": 0.5}])
+
+
+@pytest.mark.parametrize("seed", first(6, range(60)))
+def test_caps_that_are_not_counted_along_the_order_are_kept(seed: int) -> None:
+    """Collectives in flight, and bytes of outputs or of buffers."""
+    rng = random.Random(seed)
+    document = random_document(rng, most=7)
+    document = with_buffers(rng, document) if seed % 2 else with_caps(rng, document)
+    rules = [{"kernel_factor": 1.5, "collective_factor": 1.25}] if seed % 4 < 3 else []
+    document = {**document, "max_in_flight": rng.randint(1, 2), "contention": rules}
+    instance = OverlapInstance.parse(document)
+    result: Any = ppsolve.optimize(instance, time_limit=1, workers=1)
+    if result.value is not None:
+        assert not ppsolve.check(instance, result)
+        order = tuple(Graph(document).names.index(name) for name in result.order)
+        assert Graph(document).flights_fit(order)
