@@ -20,7 +20,8 @@ from ppsolve.models.documents.base import Number, StrictModel, Whole, as_clock, 
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.kinds.pipeline.entries import HasBackward
-from ppsolve.models.kinds.pipeline.instance import P2P, PipelineInstance
+from ppsolve.models.kinds.pipeline.fields import P2P
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers

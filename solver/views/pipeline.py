@@ -12,7 +12,8 @@ from rich.console import RenderableType
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
-from ppsolve.models.kinds.pipeline.instance import ExplicitPlacement, PipelineInstance
+from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches

@@ -9,7 +9,7 @@ import pytest
 
 import ppsolve
 from ppsolve import InputError
-from ppsolve.models.kinds.pipeline.instance import Memory, Times
+from ppsolve.models.kinds.pipeline.fields import Memory, Times
 
 SHAPE: dict[str, Any] = {"num_devices": 2, "num_microbatches": 2}
 TIMES = {"forward": 1, "backward": 1}

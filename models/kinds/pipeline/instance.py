@@ -7,21 +7,16 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
-from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.base import Whole
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.collectives import Collectives, TensorParallel
 from ppsolve.models.kinds.pipeline.entries import (
-    DeviceMatrix,
-    HasBackward,
     Lengths,
-    PerBoundaryAndMicrobatch,
-    PerDevice,
     PerStage,
-    PerStageAndMicrobatch,
-    SegmentsPerStage,
     check_length,
     count_stages,
     entry_at,
@@ -30,175 +25,16 @@ from ppsolve.models.kinds.pipeline.entries import (
     rows_per_microbatch,
     stages_per_device,
     sums_of,
-    with_multiples,
     worked_out,
 )
+from ppsolve.models.kinds.pipeline.fields import P2P, ExplicitPlacement, Memory, Placement, Times
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
-from ppsolve.models.kinds.pipeline.modes import Offload, Recompute
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
 """Larger instances are refused instead of exhausting the memory of the machine."""
-
-NAMED_PLACEMENTS = ("linear", "interleaved", "vshape", "wave", "bidirectional")
-
-
-class ExplicitPlacement(StrictModel):
-    """Device of every stage; its length fixes the number of stages."""
-
-    stage_to_device: tuple[Whole, ...] = Field(min_length=1)
-
-
-def _placement(value: Any) -> Any:
-    if isinstance(value, str) and value not in NAMED_PLACEMENTS:
-        raise ValueError(
-            f'expected a known placement, got "{value}"' + did_you_mean(value, NAMED_PLACEMENTS)
-        )
-    if not isinstance(value, str | dict | ExplicitPlacement):
-        names = ", ".join(NAMED_PLACEMENTS)
-        raise ValueError(
-            f'expected one of {names}, or {{"stage_to_device": [...]}}, got {describe(value)}'
-        )
-    return value
-
-
-# The tags have a dash, which keeps them out of the field paths of errors.
-Placement = Annotated[
-    Annotated[Literal["linear", "interleaved", "vshape", "wave", "bidirectional"], Tag("by-name")]
-    | Annotated[ExplicitPlacement, Tag("by-stage")],
-    Discriminator(lambda value: "by-name" if isinstance(value, str) else "by-stage"),
-    BeforeValidator(_placement),
-]
-
-
-class Times(HasBackward):
-    """Op durations per stage; an entry may be a list with one duration per micro-batch.
-
-    An entry, or the item of a stage, may also be a cost over the lengths of the pipeline. Either
-    `backward` (fused) or both `backward_input` and `backward_weight` (split).
-    """
-
-    forward: PerStageAndMicrobatch
-    backward: PerStageAndMicrobatch | None = None
-    backward_input: PerStageAndMicrobatch | None = None
-    backward_weight: PerStageAndMicrobatch | None = None
-
-    def by_kind(self) -> dict[str, Any]:
-        """Return the duration entry of each op kind, in the order F, B or F, I, W."""
-        if self.is_split:
-            return {"F": self.forward, "I": self.backward_input, "W": self.backward_weight}
-        return {"F": self.forward, "B": self.backward}
-
-
-class P2P(StrictModel):
-    """Transfers between stages on different devices.
-
-    Mode ``delay``: a lag, unlimited in parallel. Mode ``link``: an op of bytes / bandwidth on the
-    directed link between two devices, then the latency as lag. Mode ``nic``: the same op on the
-    one NIC of the sender and the one of the receiver. Mode ``send_queue``: the same op on the one
-    queue of the sender, whatever the receiver (DynaPipe, Jiang et al. 2024). `bytes` is a number
-    or has an entry per boundary: a number, a list with one per micro-batch, or a cost over lengths.
-    """
-
-    mode: Literal["delay", "link", "nic", "send_queue"] = "delay"
-    latency: DeviceMatrix = Field(default=0, validate_default=True)
-    bytes: PerBoundaryAndMicrobatch | None = None
-    bandwidth: DeviceMatrix | None = None
-
-    @model_validator(mode="after")
-    def _bytes_need_a_link(self) -> Self:
-        present = (self.bytes is not None, self.bandwidth is not None)
-        if self.mode == "delay" and any(present):
-            raise ValueError(
-                'expected mode "link", "nic" or "send_queue" where bytes or bandwidth are given'
-            )
-        if self.mode != "delay" and not all(present):
-            raise ValueError(f'expected "bytes" and "bandwidth" with mode "{self.mode}"')
-        if self.bandwidth == 0:
-            raise InputError("expected a bandwidth > 0, got 0", field="p2p.bandwidth")
-        return self
-
-
-class Memory(StrictModel):
-    """Memory of each device and the amounts that its stages hold.
-
-    A forward acquires `activation`; the share `released_by_backward_weight` of it is held until
-    the weight-gradient backward ends (default 1, as PyTorch's weight gradient needs the saved
-    activation), the rest until the input-gradient backward ends. With fused backwards the share is
-    ignored.
-
-    While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
-    excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs
-    over lengths. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations per stage
-    of all its devices together. With `recompute` or `offload` activations need not be kept, see
-    `ppsolve.models.kinds.pipeline.modes`.
-    """
-
-    capacity: PerDevice = Field(json_schema_extra=with_multiples)
-    activation: PerStageAndMicrobatch
-    forward_peak: PerStageAndMicrobatch | None = None
-    released_by_backward_weight: Annotated[Number, Field(le=1)] = Field(
-        default=1, validate_default=True
-    )
-    static: PerStage = Field(default=0, validate_default=True)
-    recompute: Recompute | None = None
-    offload: Offload | None = None
-
-    @property
-    def has_modes(self) -> bool:
-        """Whether activations need not be kept."""
-        return self.recompute is not None or self.offload is not None
-
-
-class TensorParallel(StrictModel):
-    """All-reduces of tensor parallelism inside the ops of one kind.
-
-    An op is `segments` pieces of equal length (its duration / `segments`), each followed by an
-    all-reduce of length `allreduce` on the comm stream of the device. Both are a number or a list
-    with one number per stage. The next piece waits for the all-reduce, and so do the users of the
-    result of the op: the next stage (a transfer leaves after the last all-reduce) and, after a
-    forward, the backward of the stage. Between two pieces the device may run other ops.
-    """
-
-    segments: SegmentsPerStage = 1
-    allreduce: PerStage
-
-
-class Collectives(StrictModel):
-    """Collectives that run on a comm stream beside the compute stream of each device.
-
-    Times are a number or a list with one number per stage.
-
-    Parameters
-    ----------
-    forward, backward, backward_input : TensorParallel, optional
-        All-reduces of activations inside forwards, and of input gradients inside backwards:
-        `backward` where backwards are fused, `backward_input` where they are split. A
-        weight-gradient backward waits for the last piece of its input-gradient backward, not for
-        the all-reduce behind it.
-    reduce_scatter : number or list, optional
-        Reduce-scatter of a stage's gradients, after its last W or B and before its optimizer. It
-        stands in for `allreduce` of the pipeline.
-    all_gather : number or list, optional
-        All-gather of a stage's parameters, before its first forward; it may start at time 0.
-    comm_streams : str
-        ``shared``: one comm stream per device. ``per_kind``: one for tensor parallelism, one for
-        data parallelism (reduce-scatter, all-gather, all-reduce of gradients).
-    """
-
-    forward: TensorParallel | None = None
-    backward: TensorParallel | None = None
-    backward_input: TensorParallel | None = None
-    reduce_scatter: PerStage | None = None
-    all_gather: PerStage | None = None
-    comm_streams: Literal["shared", "per_kind"] = "shared"
-
-    def by_kind(self) -> dict[str, TensorParallel]:
-        """Return the tensor parallelism of each op kind (F, B, I) that has all-reduces."""
-        kinds = {"F": self.forward, "B": self.backward, "I": self.backward_input}
-        return {kind: inside for kind, inside in kinds.items() if inside is not None}
 
 
 class PipelineInstance(Instance):

@@ -16,7 +16,8 @@ from ppsolve.models.kinds.pipeline.modes import (
 )
 
 if TYPE_CHECKING:
-    from ppsolve.models.kinds.pipeline.instance import Memory, PipelineInstance
+    from ppsolve.models.kinds.pipeline.fields import Memory
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 def check_modes(instance: PipelineInstance, memory: Memory) -> None:

@@ -13,7 +13,8 @@ from ppsolve.models.core.problem import IntArray, Pool
 from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
 
 if TYPE_CHECKING:
-    from ppsolve.models.kinds.pipeline.instance import Memory, PipelineInstance
+    from ppsolve.models.kinds.pipeline.fields import Memory
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 @dataclass

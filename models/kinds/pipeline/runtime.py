@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from ppsolve.models.kinds.pipeline.entries import row_of
-from ppsolve.models.kinds.pipeline.instance import PipelineInstance, Times
+from ppsolve.models.kinds.pipeline.fields import Times
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:

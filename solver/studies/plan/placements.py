@@ -14,7 +14,8 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import stages_per_device
-from ppsolve.models.kinds.pipeline.instance import NAMED_PLACEMENTS, PipelineInstance
+from ppsolve.models.kinds.pipeline.fields import NAMED_PLACEMENTS
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.studies.plan.split import best_split
 from ppsolve.solver.studies.plan.split_problem import SplitParams, SplitProblem

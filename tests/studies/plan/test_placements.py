@@ -4,7 +4,9 @@ import pytest
 
 import ppsolve
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.instance import Collectives, ExplicitPlacement, PipelineInstance
+from ppsolve.models.kinds.pipeline.collectives import Collectives
+from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.studies.plan.placements import (
     NamedPlacement,
     on_layout,
