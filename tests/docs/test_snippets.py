@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import PAGES, PYTHON, SHELL, Reader, snippets_of
+from tests.docs.snippets import PAGES, PYTHON, SHELL, Reader, Snippet, snippets_of
 from tests.paths import ROOT
 
 LANGUAGES = {SHELL, PYTHON, "json", "toml", ""}
@@ -17,6 +17,19 @@ TEXTS = [
     pytest.param(path, id=str(path.relative_to(ROOT)))
     for path in PAGES
     if "```" in path.read_text(encoding="utf-8")
+]
+
+JOURNEY = (
+    "docs/quick-start.md",
+    "docs/how-to/uneven-stages.md",
+    "docs/how-to/memory.md",
+    "docs/how-to/pytorch.md",
+)
+TYPED = [
+    *("optimize", "show", "report", "generate", "optimize"),  # the quick start
+    *("optimize", "show", "optimize", "curve"),  # your pipeline
+    *("optimize", "show", "curve"),  # it does not fit
+    *("optimize", "optimize", "export", "check"),  # run it
 ]
 
 
@@ -51,6 +64,24 @@ def test_what_does_not_run_says_why(page: Path) -> None:
     for snippet in snippets_of(page.read_text(encoding="utf-8")):
         for name in ("not run", "needs", "before"):
             assert snippet.marks.get(name, "said"), f"line {snippet.line}: {name} what?"
+
+
+@pytest.mark.docs
+def test_the_pages_lead_from_a_clone_to_an_exported_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reader follows the first pages in order, in one folder, with nothing else at hand."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    reader, typed = Reader(ROOT / JOURNEY[0], tmp_path), ""
+    for page in JOURNEY:
+        for snippet in snippets_of((ROOT / page).read_text(encoding="utf-8")):
+            if snippet.is_run:
+                bare = Snippet(snippet.line, snippet.language, snippet.text, {})
+                reader.follow(bare)
+                typed += snippet.text if snippet.language == SHELL else ""
+    assert re.findall(r"^ppsolve ([\w-]+)", typed, re.MULTILINE) == TYPED
+    assert (tmp_path / "order.csv").read_text(encoding="utf-8").startswith("0F0,")
 
 
 def test_marks_belong_to_the_block_behind_them() -> None:

@@ -3,6 +3,9 @@
 import json
 import re
 
+from ppsolve.models.kinds.pipeline.collectives import Collectives
+from ppsolve.models.kinds.pipeline.fields import P2P, Memory, Times
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.api.registry import all_heuristics
 from tests.paths import ROOT
@@ -36,3 +39,14 @@ def test_the_table_of_heuristics_is_that_of_the_program():
     }
     assert rows == list(known.values())
     assert f"all {len(all_heuristics())}" in HEURISTICS
+
+
+def test_the_cheat_sheet_has_every_field_of_a_pipeline():
+    sheet = (ROOT / "docs" / "cheat-sheet.md").read_text(encoding="utf-8")
+    names = re.findall(r"`([\w.]+)`", sheet)
+    shown = {name.rpartition(".")[2] for name in names}
+    fields = set(PipelineInstance.model_fields)
+    for part in (Times, P2P, Memory, Collectives):
+        fields |= set(part.model_fields)
+    fields = {"schema" if name == "schema_version" else name for name in fields}
+    assert sorted(fields - shown) == []
