@@ -10,10 +10,15 @@ Everything is imported on first use, so that ``import ppsolve`` costs next to no
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.documents.display import register_display
+# Checkouts on Windows hold text files in place of the links to `models` and `solver`: then both are
+# found where they lie, beside this package.
+_FOLDER = os.path.dirname(__file__)
+if not os.path.isdir(os.path.join(_FOLDER, "models")):
+    __path__.append(os.path.dirname(_FOLDER))
 
 if TYPE_CHECKING:
     from ppsolve.models.core.documents import load_schedule
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.studies.plan.curve import measure_curve
     from ppsolve.solver.studies.what_if import optimize_placements, what_if
 
+register_display = import_module("ppsolve.models.documents.display").register_display
 register_display("html", "ppsolve.solver.views.notebook:html_of")
 register_display("gantt", "ppsolve.solver.views.plot.pictures:gantt")
 register_display("frame", "ppsolve.solver.views.notebook:frame_of")
