@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from catalogue import catalogue_files
+from notebooks import notebook_pages
 from outer import outer_pages, with_site_links
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """
     from mkdocs.structure.files import File
 
-    for place, text in (outer_pages() | catalogue_files()).items():
+    for place, text in (outer_pages() | notebook_pages() | catalogue_files()).items():
         files.append(File.generated(config, place, content=text))
     return files
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import catalogue
 import make_pictures
+import notebooks
 import pytest
 import yaml
 from cases import best, capped
@@ -35,7 +36,7 @@ def test_the_navigation_names_every_page_once() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     own = [str(page.relative_to(DOCS)) for page in PAGES]
     assert sorted(named_pages(settings["nav"])) == sorted(
-        [*own, *OUTER.values(), "catalogue/index.md"]
+        [*own, *OUTER.values(), "catalogue/index.md", *notebooks.notebook_pages()]
     )
 
 
@@ -74,6 +75,13 @@ def test_the_reference_has_every_public_name_once(module: str) -> None:
     pages = [path.read_text(encoding="utf-8") for path in (DOCS / "api").iterdir()]
     named = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", "\n".join(pages), re.MULTILINE)
     assert sorted(named) == sorted(set(import_module(module).__all__) - {"__version__"})
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
+    shown = notebooks.read(path)
+    assert notebooks.printed(notebooks.executed(shown, tmp_path)) == notebooks.printed(shown)
 
 
 @pytest.mark.docs
