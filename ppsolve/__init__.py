@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.api.api import check, compare, optimize, simulate
     from ppsolve.solver.api.kinds import load_instance, parse_instance
     from ppsolve.solver.api.stress import stress
+    from ppsolve.solver.kinds.pipeline.quick import QuickAnswer, QuickAnswers, quick
     from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.run.progress import Progress
     from ppsolve.solver.studies.bench.many import Answer, optimize_many
@@ -87,6 +88,8 @@ _HOME = {
     "PpsolveError": "models.documents.errors",
     "Problem": "models.core.problem",
     "Progress": "solver.run.progress",
+    "QuickAnswer": "solver.kinds.pipeline.quick",
+    "QuickAnswers": "solver.kinds.pipeline.quick",
     "Result": "models.core.result",
     "Schedule": "models.core.schedule",
     "ScheduleCurve": "solver.studies.goodput.curve",
@@ -109,6 +112,7 @@ _HOME = {
     "optimize_placements": "solver.studies.what_if",
     "parse_instance": "solver.api.kinds",
     "plan": "solver.studies.plan.api",
+    "quick": "solver.kinds.pipeline.quick",
     "simulate": "solver.api.api",
     "stress": "solver.api.stress",
     "what_if": "solver.studies.what_if",
@@ -138,6 +142,8 @@ __all__ = [
     "PpsolveError",
     "Problem",
     "Progress",
+    "QuickAnswer",
+    "QuickAnswers",
     "Result",
     "Schedule",
     "ScheduleCurve",
@@ -161,6 +167,7 @@ __all__ = [
     "optimize_placements",
     "parse_instance",
     "plan",
+    "quick",
     "simulate",
     "stress",
     "what_if",

@@ -1,0 +1,152 @@
+"""Quick answers against the heuristics and optima that a whole run finds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ppsolve
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from tests.marks import first
+
+FIXED = {one.name for one in PUBLISHED if one.orders is not None}
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """Return a small pipeline, in one of three placements, most with memory."""
+    rng = random.Random(seed)
+    devices, placement = rng.choice([2, 3, 4]), rng.choice(["linear", "interleaved", "vshape"])
+    stages = devices * (1 if placement == "linear" else 2)
+
+    def times() -> list[int]:
+        return [rng.randint(1, 20) for _ in range(stages)]
+
+    halves = ("backward_input", "backward_weight") if rng.random() < 0.7 else ("backward",)
+    memory = {
+        "capacity": [rng.choice([1, 1.5, 2, 3]) * stages for _ in range(devices)],
+        "activation": [rng.choice([1, 2]) for _ in range(stages)],
+        "released_by_backward_weight": rng.choice([0, 0.25, 1]),
+        "static": rng.choice([0, 1]),
+    }
+    return {
+        "num_devices": devices,
+        "num_microbatches": rng.choice([2, 3, 4, 6]),
+        "placement": placement,
+        "times": {"forward": times()} | {half: times() for half in halves},
+        "p2p": {"latency": rng.choice([0, 1, 5])},
+        "memory": memory if rng.random() < 0.7 else None,
+    }
+
+
+@pytest.mark.parametrize("seed", first(40, range(150)))
+def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
+    document = drawn(seed)
+    pipeline = ppsolve.PipelineInstance(**document)
+    found, known = ppsolve.quick(pipeline), ppsolve.optimize(pipeline, time_limit=5, workers=1)
+    if known.value is None:
+        assert found.value is None
+        return
+    published = {
+        entry.name: entry.value
+        for entry in known.heuristics
+        if entry.name in FIXED and entry.status == "feasible"
+    }
+    assert found.bound <= known.value
+    assert known.bound <= (np.inf if found.value is None else found.value)
+    assert (np.inf if found.value is None else found.value) <= min(
+        published.values(), default=np.inf
+    )
+    if found.by in FIXED:
+        assert found.value == published[found.by]
+    twice = {name: [row, row] for name, row in document["times"].items()}
+    columns = ppsolve.quick(pipeline, **twice)
+    assert columns.value == pytest.approx(
+        [np.nan if found.value is None else found.value] * 2, rel=1e-9, nan_ok=True
+    )
+    assert columns.bound == pytest.approx([found.bound] * 2, abs=1)
+
+
+def pipeline(**changes: Any) -> ppsolve.PipelineInstance:
+    """Return four stages with memory for four activations."""
+    fields = {
+        "num_devices": 4,
+        "num_microbatches": 8,
+        "times": {"forward": [100, 90, 90, 140], "backward_input": 95, "backward_weight": 60},
+        "p2p": {"latency": 5},
+        "memory": {"capacity": 4, "activation": 1},
+    }
+    return ppsolve.PipelineInstance(**(fields | changes))
+
+
+def test_arrays_stand_in_for_the_entries_of_each_column():
+    latency, capacity = np.array([0, 5, 50]), np.array([4, 4, 8])
+    forward = np.array([[100, 90, 90, 140], [50, 50, 50, 50], [100, 90, 90, 140]])
+    found = ppsolve.quick(pipeline(), latency=latency, capacity=capacity, forward=forward)
+    for column in range(3):
+        alone = pipeline(
+            times={
+                "forward": forward[column].tolist(),
+                "backward_input": 95,
+                "backward_weight": 60,
+            },
+            p2p={"latency": int(latency[column])},
+            memory={"capacity": int(capacity[column]), "activation": 1},
+        )
+        one = ppsolve.quick(alone)
+        assert (found.value[column], found.bound[column]) == (one.value, one.bound)
+        assert (found.by[column], found.bound_by[column]) == (one.by, one.bound_by)
+
+
+def test_values_are_plain_numbers():
+    found = ppsolve.quick(pipeline(times={"forward": 10.1, "backward": 20.2}, p2p={"latency": 0.1}))
+    assert (repr(found.value), repr(found.bound)) == ("334.9", "333.9")
+
+
+def test_many_columns_are_cut_into_parts(monkeypatch):
+    forward = np.linspace(50, 150, 25)
+    whole = ppsolve.quick(pipeline(), forward=forward)
+    monkeypatch.setattr("ppsolve.solver.kinds.pipeline.quick.MOST_CELLS", 5_000)
+    parts = ppsolve.quick(pipeline(), forward=forward)
+    for name in ("value", "bound", "by", "bound_by"):
+        assert (getattr(whole, name) == getattr(parts, name)).all()
+
+
+def test_where_nothing_fits_there_is_no_value():
+    found = ppsolve.quick(pipeline(memory={"capacity": 0.5, "activation": 1}))
+    assert (found.value, found.by, found.gap) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"p2p": {"mode": "link", "bytes": 1, "bandwidth": 1}}, "p2p.mode"),
+        ({"optimizer": 3}, "optimizer"),
+        ({"allreduce": 3}, "allreduce"),
+        ({"objective": "device_span"}, "objective"),
+        ({"placement": "bidirectional"}, "placement"),
+        ({"times": {"forward": [list(range(1, 9))] * 4, "backward": 3}}, "lengths"),
+        ({"memory": {"capacity": 4, "activation": 1, "forward_peak": 2}}, "memory"),
+    ],
+)
+def test_what_a_quick_answer_does_not_know_is_refused(changes, field):
+    with pytest.raises(ppsolve.InputError, match="expected a pipeline without it") as error:
+        ppsolve.quick(pipeline(**changes))
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"backward": [1, 2]}, 'expected an array of this pipeline, got "backward"'),
+        ({"forwards": [1, 2]}, 'did you mean "forward"'),
+        ({"forward": [[1, 2]]}, r"expected 1 numbers >= 0, or 1 x 4, got \(1, 2\)"),
+        ({"forward": [1, 2], "latency": [1]}, r"expected 2 numbers >= 0, got \(1,\)"),
+        ({"capacity": [-1, 2]}, "expected 2 numbers >= 0"),
+    ],
+)
+def test_arrays_of_another_shape_are_refused(arrays, words):
+    with pytest.raises(ppsolve.InputError, match=words):
+        ppsolve.quick(pipeline(), **arrays)
