@@ -157,11 +157,7 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
 
 
 def simulate(
-    instance: Instance,
-    heuristic: Named,
-    *,
-    group_size: int | None = None,
-    exact: bool = False,
+    instance: Instance, heuristic: Named, *, group_size: int | None = None, exact: bool = False
 ) -> HeuristicEntry:
     """Run one heuristic and return its entry with the schedule.
 

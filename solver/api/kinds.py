@@ -127,9 +127,7 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     version = data.get("schema", 1)
     if version != 1 or isinstance(version, bool):
         raise InputError(
-            f"expected 1 (the only version), got {describe(version)}",
-            source=source,
-            field="schema",
+            f"expected 1 (the only version), got {describe(version)}", source=source, field="schema"
         )
     instance: Instance = kind.parse(data, source)
     return instance

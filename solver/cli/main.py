@@ -108,8 +108,7 @@ def build() -> typer.Typer:
 
 def _root(
     version: Annotated[
-        bool,
-        Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+        bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Exact schedules for distributed training: optimum, proven bound, heuristic gaps.

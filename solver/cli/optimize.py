@@ -22,11 +22,7 @@ from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
-from ppsolve.solver.cli.solving import (
-    Reporting,
-    exit_code,
-    solve,
-)
+from ppsolve.solver.cli.solving import Reporting, exit_code, solve
 from ppsolve.solver.studies.bench.suite import collect
 from ppsolve.solver.studies.what_if import placements_of, rank_of
 from ppsolve.solver.views.reports import comparison, report, summary_line

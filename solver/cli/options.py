@@ -128,10 +128,7 @@ Quiet = Annotated[bool, flag("No progress, one line.", "--quiet", "-q")]
 Verbose = Annotated[
     bool,
     flag(
-        "Every event, bound and reason; tracebacks.",
-        "--verbose",
-        "-v",
-        callback=_remember_verbose,
+        "Every event, bound and reason; tracebacks.", "--verbose", "-v", callback=_remember_verbose
     ),
 ]
 

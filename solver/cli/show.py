@@ -34,11 +34,7 @@ from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, validated, warn_of_units
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_outputs, stdout_console
-from ppsolve.solver.cli.solving import (
-    print_order,
-    refuse_not_applicable,
-    simulate_entry,
-)
+from ppsolve.solver.cli.solving import print_order, refuse_not_applicable, simulate_entry
 from ppsolve.solver.formats.program import winner_in
 from ppsolve.solver.views.curve import curve_report
 from ppsolve.solver.views.drawings import ANY, Drawn, drawing_of, drawn_on, title_of

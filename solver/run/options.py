@@ -99,9 +99,7 @@ def _seconds(limit: float | None, field: str) -> float | None:
     return None if limit is None or math.isinf(limit) else limit
 
 
-def _named(
-    heuristics: Sequence[str | OwnFunction] | None,
-) -> tuple[str | OwnFunction, ...] | None:
+def _named(heuristics: Sequence[str | OwnFunction] | None) -> tuple[str | OwnFunction, ...] | None:
     if isinstance(heuristics, str):
         raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
     if callable(heuristics):

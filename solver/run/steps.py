@@ -23,16 +23,7 @@ from ppsolve.solver.heuristics.order_search import obstacle as obstacle_to_order
 from ppsolve.solver.heuristics.parallel_search import Turns, order_turns, sweep_turns
 from ppsolve.solver.heuristics.sweep import SWEEP
 from ppsolve.solver.kernels.compilation import expect, load_compiler
-from ppsolve.solver.run.step import (
-    Meanwhile,
-    Step,
-    Steps,
-    Stop,
-    Turn,
-    always,
-    in_parallel,
-    whole,
-)
+from ppsolve.solver.run.step import Meanwhile, Step, Steps, Stop, Turn, always, in_parallel, whole
 
 SEARCHED = frozenset({EXACT, FEW_DEVICES, VARIANTS})
 """Names of bounds that are proved by CP-SAT; reports list the analytic ones."""

@@ -8,13 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from ppsolve.models.core.result import (
-    LARGEST,
-    Figure,
-    HeuristicStatus,
-    Status,
-    StopReason,
-)
+from ppsolve.models.core.result import LARGEST, Figure, HeuristicStatus, Status, StopReason
 from ppsolve.models.documents.base import StrictModel
 
 MOST_MOMENTS = 200

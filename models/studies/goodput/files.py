@@ -194,11 +194,7 @@ class ParamsDocument(StrictModel):
 
     @classmethod
     def of(
-        cls,
-        fitted: Fit,
-        *,
-        grad: GradParams | None = None,
-        init_batch_size: float | None = None,
+        cls, fitted: Fit, *, grad: GradParams | None = None, init_batch_size: float | None = None
     ) -> Self:
         """Return the document of a fit, as `load_params` reads it.
 

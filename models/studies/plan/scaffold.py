@@ -244,10 +244,7 @@ def _layer(
             ),
         }
         for field, number in operations.items()
-    } | {
-        "output_bytes": round(sent / shared),
-        "parameter_bytes": round(2 * held / shared),
-    }
+    } | {"output_bytes": round(sent / shared), "parameter_bytes": round(2 * held / shared)}
 
 
 def _cluster(sizes: Sizes) -> dict[str, Any]:

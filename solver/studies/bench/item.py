@@ -72,10 +72,7 @@ class BenchItem:
         BenchRecord
             The record.
         """
-        answer = finished.value or {
-            "status": Status.UNKNOWN,
-            "seconds": _rounded(finished.seconds),
-        }
+        answer = finished.value or {"status": Status.UNKNOWN, "seconds": _rounded(finished.seconds)}
         return BenchRecord.parse(
             {
                 "key": self.key,

@@ -255,12 +255,7 @@ class PipelineGoodput:
         )
 
     def optimize(
-        self,
-        num_nodes: Any,
-        num_replicas: Any,
-        *,
-        max_batch_size: float,
-        microbatches: Any = None,
+        self, num_nodes: Any, num_replicas: Any, *, max_batch_size: float, microbatches: Any = None
     ) -> PipelineChoice:
         """Return the micro-batch size and number of micro-batches with the best goodput.
 

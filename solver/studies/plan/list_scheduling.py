@@ -34,11 +34,7 @@ from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.in_flight import (
-    InFlightPipeline,
-    InFlightState,
-    schedule_in_flight,
-)
+from ppsolve.solver.kernels.in_flight import InFlightPipeline, InFlightState, schedule_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.kinds.pipeline.kind import PipelineTask
 from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES

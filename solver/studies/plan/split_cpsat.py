@@ -21,12 +21,7 @@ from ppsolve.solver.studies.plan.split_problem import (
 
 
 def search_split(
-    problem: SplitProblem,
-    start: Boundaries,
-    *,
-    least_device: int,
-    least_stage: int,
-    limit: float,
+    problem: SplitProblem, start: Boundaries, *, least_device: int, least_stage: int, limit: float
 ) -> Split | None:
     """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
 

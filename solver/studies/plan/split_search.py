@@ -17,11 +17,7 @@ from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays, lacks_room, makespan_bound
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
-from ppsolve.solver.studies.plan.list_scheduling import (
-    QuickSchedule,
-    QuickScheduler,
-    start_by_rule,
-)
+from ppsolve.solver.studies.plan.list_scheduling import QuickSchedule, QuickScheduler, start_by_rule
 from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
 from ppsolve.solver.studies.plan.split_bounds import NEVER, SplitBounds
 from ppsolve.solver.studies.plan.split_problem import Boundaries
@@ -113,11 +109,7 @@ class SplitSearch:
         return self._quick.arrays(candidate.configuration, _boundaries(search.best))
 
     def _rated(
-        self,
-        candidate: Candidate,
-        split: Boundaries,
-        rules: Sequence[WarmUpRule],
-        best: int | None,
+        self, candidate: Candidate, split: Boundaries, rules: Sequence[WarmUpRule], best: int | None
     ) -> int | None:
         # What is proved to be far worse takes no schedule.
         arrays = self._quick.arrays(candidate.configuration, split)

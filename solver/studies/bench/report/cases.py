@@ -161,9 +161,7 @@ def identity_with_settings(record: BenchRecord) -> Identity:
     return (*identity(record), repr(record.time_limit), *(value for _, value in settings))
 
 
-def identities(
-    files: Iterable[Sequence[BenchRecord]],
-) -> Callable[[BenchRecord], Identity]:
+def identities(files: Iterable[Sequence[BenchRecord]]) -> Callable[[BenchRecord], Identity]:
     """Return the shortest identity that tells the records of each file apart."""
     repeated = any(
         count > 1 for records in files for count in Counter(map(identity, records)).values()

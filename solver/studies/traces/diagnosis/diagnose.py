@@ -23,11 +23,7 @@ from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.studies.traces.clocks import op_table
-from ppsolve.solver.studies.traces.diagnosis.changes import (
-    changes_of,
-    known_help,
-    searched_help,
-)
+from ppsolve.solver.studies.traces.diagnosis.changes import changes_of, known_help, searched_help
 from ppsolve.solver.studies.traces.diagnosis.steps import (
     DIAGNOSIS,
     DiagnosedStep,
