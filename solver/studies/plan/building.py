@@ -54,11 +54,11 @@ class PipelineBuilder:
         self._memory_time = cache(self._time_in_memory)
         self._problem = cache(self._split_problem)
         self.sent = cache(self._sent_bytes)
-        self._slowest = cache(self._slowest_device)
+        self.slowest_device = cache(self._slowest_device)
         self._unlimited = cache(self._unlimited_split)
         self._balanced = cache(self._balanced_split)
-        self._least_held = cache(self._least_held_under_any_split)
-        self._fullest = cache(self._fullest_under_an_even_split)
+        self.least_memory = cache(self._least_memory)
+        self.fullest_device = cache(self._fullest_device)
         self.p2p = cache(request.cluster.p2p)
         self.ring = cache(request.cluster.allreduce)
         self._lags = lru_cache(RECENT_SPLITS)(self._transfer_lags)
@@ -177,12 +177,8 @@ class PipelineBuilder:
     def _unlimited_split(self, size: int, devices: Devices) -> Split | None:
         return quick_split(self._problem(size, devices, (1,) * len(devices)).unlimited)
 
-    def slowest_device(self, configuration: Configuration) -> int:
-        """Return a lower bound on the ticks of the slowest device under any split."""
-        devices = self.stage_to_device(configuration)
-        return self._slowest(configuration.microbatch_size, devices)
-
     def _slowest_device(self, size: int, devices: Devices) -> int:
+        # A lower bound on its ticks under any split.
         return slowest_device_bound(SplitProblem.without_memory(self.layers(size).work, devices))
 
     def _sent_bytes(self, size: int) -> NDArray[np.float64]:
@@ -257,12 +253,8 @@ class PipelineBuilder:
         needed = max(sum(held, Fraction(0)) / depth, *held)
         return None if capacity is None or needed <= capacity else needed
 
-    def least_memory(self, configuration: Configuration) -> Fraction | None:
-        """Return the bytes that some device needs under any split; None if not proved."""
-        devices = self.stage_to_device(configuration)
-        return self._least_held(configuration.microbatch_size, devices)
-
-    def _least_held_under_any_split(self, size: int, devices: Devices) -> Fraction | None:
+    def _least_memory(self, size: int, devices: Devices) -> Fraction | None:
+        # The bytes that some device needs under any split; None if not proved.
         layers = self.layers(size)
         try:
             held = map(layers.grains, layers.held)
@@ -271,12 +263,8 @@ class PipelineBuilder:
             return None
         return split.slowest_device * layers.grain if split is not None and split.proved else None
 
-    def fullest_device(self, configuration: Configuration) -> int:
-        """Return the device that needs most where memory is shared out as evenly as can be."""
-        devices = self.stage_to_device(configuration)
-        return self._fullest(configuration.microbatch_size, devices)
-
-    def _fullest_under_an_even_split(self, size: int, devices: Devices) -> int:
+    def _fullest_device(self, size: int, devices: Devices) -> int:
+        # The device that needs most where memory is shared out as evenly as can be.
         layers = self.layers(size)
         problem = SplitProblem.without_memory(map(layers.grains, layers.held), devices)
         split = quick_split(problem)

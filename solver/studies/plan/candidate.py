@@ -6,14 +6,22 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
+from typing import Any
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Result, Status
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.result import Configuration, Rule
+from ppsolve.solver.heuristics.sweep import SWEEP
 from ppsolve.solver.studies.goodput.step import Interval, StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays
-from ppsolve.solver.studies.plan.list_scheduling import BY_RULE, QuickSchedule, start_by_rule
+from ppsolve.solver.studies.plan.list_scheduling import (
+    BY_RULE,
+    QuickSchedule,
+    offer_start,
+    start_by_rule,
+)
 from ppsolve.solver.studies.plan.params import WarmUpRule
 
 
@@ -181,6 +189,16 @@ class Candidate:
             return start_by_rule(self.arrays, self.rule)
         return self.start
 
+    def offer_known(self, task: Any) -> None:
+        """Propose its best schedule to the board of a task of its pipeline."""
+        if self.solved is not None:
+            known, name = self.solved
+            task.board.propose(Schedule(task.problem, known), name)
+        elif (self.rule or self.is_finalist) and self.arrays is not None:
+            start = self.known_start()
+            if start is not None:
+                offer_start(task, self.arrays, start, BY_RULE if self.rule else SWEEP)
+
     def learn(self, result: Result) -> None:
         """Take over the schedule and bound of a run."""
         if result.status is Status.INFEASIBLE and self.is_searched:
@@ -207,6 +225,19 @@ class Candidate:
             mine, its = getattr(self, name), getattr(other, name)
             setattr(self, name, its)
             setattr(other, name, mine)
+
+    def show(
+        self, boundaries: tuple[int, ...], proved: bool | None, arrays: PipelineArrays
+    ) -> None:
+        """Give it a split.
+
+        Parameters
+        ----------
+        boundaries, proved, arrays
+            Become its `boundaries`, `split_proved` and `arrays`.
+        """
+        self.arrays, self.instance = arrays, None
+        self.boundaries, self.split_proved = boundaries, proved
 
     def take(self, found: QuickSchedule | None) -> bool:
         """Take over a quick schedule; return true if it is better than the known one."""

@@ -41,7 +41,8 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
     c, schedule = candidate.configuration, None
     needed: Fraction | float | None
     if candidate.ruled_out is Rule.MEMORY and candidate.boundaries is None:
-        device, needed = builder.fullest_device(c), candidate.needed
+        device = builder.fullest_device(c.microbatch_size, builder.stage_to_device(c))
+        needed = candidate.needed
     elif candidate.ruled_out is Rule.MEMORY:
         held = _held(builder, c, candidate.boundaries or ())
         device, needed = max(enumerate(held), key=lambda pair: pair[1])

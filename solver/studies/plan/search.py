@@ -13,11 +13,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import Configuration
-from ppsolve.solver.api.registry import quick_heuristics
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
 from ppsolve.solver.kinds.pipeline.runtimes.timing import figures_of
 from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.solve_run import SolveRun
 from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays
 from ppsolve.solver.studies.plan.building import PipelineBuilder
@@ -30,7 +32,6 @@ from ppsolve.solver.studies.plan.list_scheduling import (
 )
 from ppsolve.solver.studies.plan.params import PlanLimits, WarmUpRule
 from ppsolve.solver.studies.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
-from ppsolve.solver.studies.plan.runs import CandidateRun
 from ppsolve.solver.studies.plan.space import ConfigurationSpace
 from ppsolve.solver.studies.plan.split_problem import Boundaries, SplitUndecidedError
 from ppsolve.solver.studies.plan.split_search import SplitSearch
@@ -55,11 +56,9 @@ class PlanSearch:
         self.request, self.limits = request, limits
         options = limits.options
         self.clock = clock or Clock(None if options.deterministic else options.time_limit)
-        self._builders = {p.variant: PipelineBuilder(request.alone(p)) for p in request.profiles}
-        self._schedulers = {key: QuickScheduler(each) for key, each in self._builders.items()}
         self._splits = {
-            key: SplitSearch(builder, self._schedulers[key], limits.params, self.clock)
-            for key, builder in self._builders.items()
+            profile.variant: SplitSearch(request.alone(profile), limits.params, self.clock)
+            for profile in request.profiles
         }
         self.news = PlanNews(listener, self.clock, self._progress)
         self._solved = 0
@@ -75,11 +74,11 @@ class PlanSearch:
 
     def builder(self, configuration: Configuration) -> PipelineBuilder:
         """Return the builder for the profile of a configuration."""
-        return self._builders[configuration.variant]
+        return self._splits[configuration.variant].builder
 
     def quick(self, configuration: Configuration) -> QuickScheduler:
         """Return the scheduler for the profile of a configuration."""
-        return self._schedulers[configuration.variant]
+        return self._splits[configuration.variant].quick
 
     def _splits_of(self, candidate: Candidate) -> SplitSearch:
         return self._splits[candidate.configuration.variant]
@@ -102,7 +101,7 @@ class PlanSearch:
                 continue
             if self.is_beaten(candidate) and not self.limits.exhaustive:
                 return
-            if self.may_refine(candidate):
+            if self._next_split(candidate) is not None or self._may_list(candidate):
                 self.refine(candidate)
                 if candidate.ruled_out is None:
                     heapq.heappush(queue, (candidate.promise, candidate))
@@ -184,10 +183,6 @@ class PlanSearch:
         if needed is not None:
             candidate.lose_by_memory(needed)
         return candidate
-
-    def may_refine(self, candidate: Candidate) -> bool:
-        """Whether a candidate can be looked at more closely, and the limits allow it."""
-        return self._next_split(candidate) is not None or self._may_list(candidate)
 
     def may_refine_split(self, candidate: Candidate) -> bool:
         """Whether the split of a candidate can be, and the limits allow it."""
@@ -283,7 +278,7 @@ class PlanSearch:
         # Take over another split, if its schedule is better; what is known of the old one is lost.
         if not candidate.take(found):
             return False
-        self._show(candidate, tuple(arrays.pipeline.boundaries), None, arrays)
+        candidate.show(tuple(arrays.pipeline.boundaries), None, arrays)
         candidate.step.floor = self.quick(candidate.configuration).bound(arrays)
         candidate.level, candidate.is_final = Level.SHAPED, False
         self.note(candidate)
@@ -327,7 +322,7 @@ class PlanSearch:
             if split is None:
                 self._lose_by_memory(candidate)
             else:
-                self._show(candidate, *split, self.quick(chosen).arrays(chosen, split[0]))
+                candidate.show(*split, self.quick(chosen).arrays(chosen, split[0]))
                 if candidate.is_searched or candidate.split_proved is not False:
                     self._finish_shape(candidate)
         except (SplitUndecidedError, InputError):
@@ -381,18 +376,8 @@ class PlanSearch:
         arrays = self.quick(candidate.configuration).arrays(candidate.configuration, boundaries)
         is_first = candidate.step.reached is None
         if candidate.take(self._splits_of(candidate).schedule(arrays, (FIRST_RULE,))) or is_first:
-            self._show(candidate, boundaries, proved, arrays)
+            candidate.show(boundaries, proved, arrays)
             self.note(candidate)
-
-    def _show(
-        self,
-        candidate: Candidate,
-        boundaries: Boundaries,
-        proved: bool | None,
-        arrays: PipelineArrays,
-    ) -> None:
-        candidate.arrays, candidate.instance = arrays, None
-        candidate.boundaries, candidate.split_proved = boundaries, proved
 
     def _finish_shape(self, candidate: Candidate) -> None:
         assert candidate.arrays is not None
@@ -416,8 +401,9 @@ class PlanSearch:
             candidate.is_stuck, candidate.reason = True, str(error)
 
     def _lose_by_memory(self, candidate: Candidate) -> None:
-        builder = self.builder(candidate.configuration)
-        candidate.lose_by_memory(builder.least_memory(candidate.configuration))
+        c, builder = candidate.configuration, self.builder(candidate.configuration)
+        needed = builder.least_memory(c.microbatch_size, builder.stage_to_device(c))
+        candidate.lose_by_memory(needed)
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
         allowed, runtime = self.request.search.schedules, self.limits.runtime
@@ -472,11 +458,16 @@ class PlanSearch:
         names: list[str] | None,
         options: Options,
     ) -> None:
+        # It starts from the best schedule that is known; the next run starts from the best of this.
         seconds = None if options.deterministic else options.time_limit or None
+        chosen, task = chosen_heuristics(instance, names), kind_of(instance).task(instance)
+        candidate.offer_known(task)
         clock = self.clock.within(seconds)
-        run = CandidateRun(candidate, instance, names, options)
-        self._learn(candidate, run.execute(clock, lambda _: self.tell(candidate)))
-        run.keep_schedule()
+        run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
+        self._learn(candidate, run.execute())
+        candidate.solved = None
+        if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
+            candidate.solved = (task.schedule.start, task.best_by)
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
         candidate.learn(result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -61,9 +61,7 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
             fields |= {"microbatches": microbatches, "batch_size": samples * microbatches}
             variant = {name: getattr(profile, name) for name in ("tensor_parallel", "recompute")}
             found.append(Configuration(**fields, **variant))
-    if not found:
-        raise _nothing_left(not_formed)
-    return ConfigurationSpace(tuple(found), dict(not_formed))
+    return _space(found, not_formed)
 
 
 def runnable(
@@ -101,14 +99,15 @@ def runnable(
             found.append(each)
         else:
             not_formed[wrong] += 1
-    if not found:
-        raise _nothing_left(not_formed)
-    return ConfigurationSpace(tuple(found), dict(not_formed))
+    return _space(found, not_formed)
 
 
-def _nothing_left(not_formed: Counter[str]) -> InputError:
-    reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
-    return InputError(f"expected at least one configuration: {reasons}", field="search")
+def _space(found: Iterable[Configuration], not_formed: Counter[str]) -> ConfigurationSpace:
+    space = ConfigurationSpace(tuple(found), dict(not_formed))
+    if not space.configurations:
+        reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
+        raise InputError(f"expected at least one configuration: {reasons}", field="search")
+    return space
 
 
 def _combinations(

@@ -47,10 +47,8 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
     SplitUndecidedError
         The limit was reached with neither a split that fits the memory nor a proof.
     InputError
-        The seconds are negative or not a number, or there are too many ticks to search.
+        There are too many ticks to search.
     """
-    if not params.seconds >= 0:
-        raise InputError(f"expected a number >= 0, got {params.seconds}", field="seconds")
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
         return None

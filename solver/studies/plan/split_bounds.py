@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.models.studies.plan.request import Link
 from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.split_problem import Boundaries
@@ -91,7 +92,7 @@ class SplitBounds:
         # before its first stage may begin.
         spare = [self._head(stage, stage) + self._home(stage, stage) for stage in self._firsts]
         shared = -(-(self._count * int(self._work[-1]) + sum(spare)) // len(spare))
-        slowest = self._builder.slowest_device(self._configuration)
+        slowest = self._builder.slowest_device(self._configuration.microbatch_size, self._devices)
         return max(shared, self._count * slowest + min(spare))
 
     @cached_property
@@ -185,12 +186,11 @@ class SplitBounds:
         shape = (c.pipeline_depth, c.replicas)
         link = self._builder.ring(self._devices[stage], shape, c.rank_order)
         sent = self._builder.sent(c.microbatch_size)
-        amounts = np.diff(sent)
-        ring = _Ring(float(link.latency), float(link.bandwidth), c.replicas, float(layers.tick))
+        ring = partial(_ring_ticks, link=link, members=c.replicas, tick=float(layers.tick))
         if self._builder.request.cluster.gradient_buckets == "stage":
-            return found + ring.ticks(np.maximum(sent[end] - sent[first], 0.0))
+            return found + ring(np.maximum(sent[end] - sent[first], 0.0))
         # The last bucket is sent after the backward; all of them after that of the last layer.
-        each = ring.ticks(amounts)
+        each = ring(np.diff(sent))
         sums = np.concatenate([[0], np.cumsum(each)])
         grads = self._backward if self._is_fused else self._weight
         rest = sums[end] - sums[first] - (grads[end - 1] - grads[first])
@@ -257,16 +257,9 @@ MOST_TICKS = 2.0**58
 """Longer all-reduces count as this long: sums of a few of them stay whole numbers."""
 
 
-@dataclass(frozen=True)
-class _Ring:
+def _ring_ticks(amounts: np.ndarray, *, link: Link, members: int, tick: float) -> IntArray:
     # `Link.ring_allreduce` in doubles, rounded down.
-    latency: float
-    bandwidth: float
-    members: int
-    tick: float
-
-    def ticks(self, amounts: np.ndarray) -> IntArray:
-        steps = 2 * (self.members - 1)
-        time = steps * (self.latency + amounts / self.members / self.bandwidth) / self.tick
-        found: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(np.int64)
-        return np.asarray(np.where(amounts > 0, np.maximum(found, 0), 0))
+    transfer = float(link.latency) + amounts / members / float(link.bandwidth)
+    time = 2 * (members - 1) * transfer / tick
+    found: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(np.int64)
+    return np.asarray(np.where(amounts > 0, np.maximum(found, 0), 0))

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
@@ -28,25 +29,23 @@ class SplitSearch:
 
     Parameters
     ----------
-    builder : PipelineBuilder
-        Of the request.
-    quick : QuickScheduler
-        Makes the schedules.
+    request : PlanRequest
+        With one profile.
     params : PlanParams
         Its budgets.
     clock : Clock
         Ends it.
     """
 
-    def __init__(
-        self, builder: PipelineBuilder, quick: QuickScheduler, params: PlanParams, clock: Clock
-    ) -> None:
-        self._builder, self._quick, self._params, self._clock = builder, quick, params, clock
-        self._names = builder.request.search.schedules
+    def __init__(self, request: PlanRequest, params: PlanParams, clock: Clock) -> None:
+        self.builder = PipelineBuilder(request)
+        self.quick = QuickScheduler(self.builder)
+        self._params, self._clock = params, clock
+        self._names = request.search.schedules
 
     def bound(self, candidate: Candidate) -> Fraction:
         """Return a lower bound on the step of a candidate under every split."""
-        bounds = SplitBounds(self._builder, candidate.configuration)
+        bounds = SplitBounds(self.builder, candidate.configuration)
         return bounds.bound * self._tick(candidate)
 
     def schedule(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> QuickSchedule | None:
@@ -63,8 +62,8 @@ class SplitSearch:
             None where nothing fits the memory.
         """
         if self._names is not None:
-            return self._quick.named(arrays, self._names)
-        return self._quick.by_rules(arrays, tuple(rules))
+            return self.quick.named(arrays, self._names)
+        return self.quick.by_rules(arrays, tuple(rules))
 
     def rules(self, candidate: Candidate) -> tuple[WarmUpRule, ...]:
         """Return the rules by which splits of a candidate are compared: few where it is large."""
@@ -106,19 +105,19 @@ class SplitSearch:
         search.run(start, self._clock, math.ceil(candidate.rest / self._tick(candidate)))
         if search.best is None or search.value == known[candidate.boundaries]:
             return None
-        return self._quick.arrays(candidate.configuration, _boundaries(search.best))
+        return self.quick.arrays(candidate.configuration, _boundaries(search.best))
 
     def _rated(
         self, candidate: Candidate, split: Boundaries, rules: Sequence[WarmUpRule], best: int | None
     ) -> int | None:
         # What is proved to be far worse takes no schedule.
-        arrays = self._quick.arrays(candidate.configuration, split)
+        arrays = self.quick.arrays(candidate.configuration, split)
         least = makespan_bound(arrays)
         if best is not None and least > best * self._params.far_worse:
             return least
         if self._names is None:
-            return self._quick.makespan(arrays, rules)
-        found = self._quick.named(arrays, self._names)
+            return self.quick.makespan(arrays, rules)
+        found = self.quick.named(arrays, self._names)
         return found and round(Fraction(found.makespan) / self._tick(candidate))
 
     def swept(
@@ -138,10 +137,10 @@ class SplitSearch:
         """
         if start is None:
             rules = tuple(self._params.justified(rule) for rule in self._params.rules)
-            best = self._quick.by_rules(arrays, rules)
+            best = self.quick.by_rules(arrays, rules)
             if best is not None and best.rule is not None:
                 start = start_by_rule(arrays, best.rule)
-        return self._quick.swept(arrays, start, steps, self._clock)
+        return self.quick.swept(arrays, start, steps, self._clock)
 
     def list_others(self, candidate: Candidate, goodput: float) -> None:
         """List the splits of a candidate that may exceed a goodput, each with a quick schedule.
@@ -161,7 +160,7 @@ class SplitSearch:
             if candidate.samples_per_time / float(ticks * tick) > goodput:
                 ticks += 1
         candidate.is_listed = True
-        splits = SplitBounds(self._builder, candidate.configuration).below(ticks)
+        splits = SplitBounds(self.builder, candidate.configuration).below(ticks)
         others = []
         for split in splits or ():
             # Without any plan the search goes on when its time is up.
@@ -176,7 +175,7 @@ class SplitSearch:
             candidate.others = others
 
     def _other(self, candidate: Candidate, split: Boundaries, limit: int) -> Candidate | None:
-        arrays = self._quick.arrays(candidate.configuration, split)
+        arrays = self.quick.arrays(candidate.configuration, split)
         least = makespan_bound(arrays)
         if least >= limit or lacks_room(arrays):
             return None
@@ -197,7 +196,7 @@ class SplitSearch:
         return other
 
     def _tick(self, candidate: Candidate) -> Fraction:
-        return self._builder.layers(candidate.configuration.microbatch_size).tick
+        return self.builder.layers(candidate.configuration.microbatch_size).tick
 
 
 def _boundaries(counts: IntArray) -> Boundaries:

@@ -443,7 +443,7 @@ def test_no_split_fits_where_none_is_found_and_the_best_one_is_taken(seed: int) 
         every = list(splits(len(plain.layers), len(devices)))
         one_each = (1,) * len(devices)
         least = min(needs(plain, one, devices, one_each) for one in every)
-        assert builder.least_memory(chosen) == least
+        assert builder.least_memory(chosen.microbatch_size, devices) == least
         lack = builder.lack_of_memory(chosen.microbatch_size, chosen.pipeline_depth)
         assert lack is None or room < lack <= least
         as_1f1b = tuple(min(3, chosen.pipeline_depth - device) for device in devices)
