@@ -24,9 +24,9 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 from ppsolve.models.instances import Instance
-from ppsolve.solver.studies.bench.item import BenchItem, solve_item
 from ppsolve.solver.studies.bench.machine import memory_share
 from ppsolve.solver.studies.bench.pool import Limits, LocalEngine
+from ppsolve.solver.studies.bench.suite import BenchItem, solve_item
 from ppsolve.solver.studies.generate.flags import PerDevice
 from ppsolve.solver.studies.generate.instances import generate
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import ppsolve
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.torch.runtime import steps_of
-from ppsolve.solver.studies.traces.clocks import recorded_span
+from ppsolve.solver.studies.traces.fits import recorded_span
 from ppsolve.solver.studies.traces.replay import recorded_step
 
 ROOT = Path(__file__).parents[1]

@@ -50,14 +50,13 @@ if TYPE_CHECKING:
     from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.run.progress import Progress
     from ppsolve.solver.studies.bench.many import Answer, optimize_many
-    from ppsolve.solver.studies.curve import curve
+    from ppsolve.solver.studies.curve import curve, optimize_placements, what_if
     from ppsolve.solver.studies.goodput.curve import ScheduleCurve
     from ppsolve.solver.studies.goodput.fit import fit_goodput
     from ppsolve.solver.studies.goodput.model import GoodputModel
     from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
     from ppsolve.solver.studies.plan.api import plan
     from ppsolve.solver.studies.plan.curve import measure_curve
-    from ppsolve.solver.studies.what_if import optimize_placements, what_if
 
 register_display = import_module("ppsolve.models.documents.display").register_display
 register_display("html", "ppsolve.solver.views.notebook:html_of")
@@ -109,13 +108,13 @@ _HOME = {
     "measure_curve": "solver.studies.plan.curve",
     "optimize": "solver.api.api",
     "optimize_many": "solver.studies.bench.many",
-    "optimize_placements": "solver.studies.what_if",
+    "optimize_placements": "solver.studies.curve",
     "parse_instance": "solver.api.kinds",
     "plan": "solver.studies.plan.api",
     "quick": "solver.kinds.pipeline.quick",
     "simulate": "solver.api.api",
     "stress": "solver.api.stress",
-    "what_if": "solver.studies.what_if",
+    "what_if": "solver.studies.curve",
 }
 
 __all__ = [

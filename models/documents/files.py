@@ -212,9 +212,8 @@ def parse_json(text: str, source: str) -> Any:
             raise InputError("expected JSON, the file is empty", source=source) from None
         truncated = error.pos >= len(text.rstrip())
         hint = "the file ends too early (truncated?)" if truncated else error.msg
-        raise InputError(
-            f"not valid JSON: line {error.lineno}, column {error.colno}: {hint}", source=source
-        ) from None
+        message = f"not valid JSON: line {error.lineno}, column {error.colno}: {hint}"
+        raise InputError(message, source=source) from None
     except RecursionError:
         raise InputError("not usable JSON: nested too deeply", source=source) from None
     except ArithmeticError:

@@ -12,7 +12,7 @@ from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api.for_runtime import task_of_claim
+from ppsolve.solver.api.api import task_of_claim
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.exact.question import EXACT, SearchLimits
 from ppsolve.solver.run.options import default_workers

@@ -111,9 +111,8 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     if "schedule" in data or {"instance", "status"} <= data.keys():
         raise InputError("this is a result, not an instance", source=source)
     if "kind" not in data:
-        raise InputError(
-            f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
-        )
+        text = f"this field is required (one of {', '.join(KINDS)})"
+        raise InputError(text, source=source, field="kind")
     name = data["kind"]
     if isinstance(name, str) and name in NO_INSTANCES:
         raise InputError(NO_INSTANCES[name], source=source)
@@ -121,14 +120,12 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     if kind is None:
         word = name[:40] if isinstance(name, str) else ""
         shown = f'"{word}"' if isinstance(name, str) else describe(name)
-        raise InputError(
-            f"unknown kind {shown}" + did_you_mean(word, KINDS), source=source, field="kind"
-        )
+        text = f"unknown kind {shown}" + did_you_mean(word, KINDS)
+        raise InputError(text, source=source, field="kind")
     version = data.get("schema", 1)
     if version != 1 or isinstance(version, bool):
-        raise InputError(
-            f"expected 1 (the only version), got {describe(version)}", source=source, field="schema"
-        )
+        text = f"expected 1 (the only version), got {describe(version)}"
+        raise InputError(text, source=source, field="schema")
     instance: Instance = kind.parse(data, source)
     return instance
 
@@ -171,9 +168,8 @@ def instance_in(
     if document is None and otherwise is not None:
         return otherwise
     if document is None:
-        raise InputError(
-            "this result carries no instance; give the instance too", source=source, field=CARRIED
-        )
+        text = "this result carries no instance; give the instance too"
+        raise InputError(text, source=source, field=CARRIED)
     try:
         return parse_instance(document)
     except InputError as error:

@@ -36,11 +36,10 @@ from ppsolve.solver.cli.output import (
     save,
     stdout_console,
 )
-from ppsolve.solver.studies.bench.item import BenchItem, code_of
 from ppsolve.solver.studies.bench.many import set_up
 from ppsolve.solver.studies.bench.pool import Engine, Limits
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
-from ppsolve.solver.studies.bench.suite import Shard, Suite, collect, distinct
+from ppsolve.solver.studies.bench.suite import BenchItem, Shard, Suite, code_of, collect, distinct
 from ppsolve.solver.views.bench.outputs import (
     csv_report,
     html_report,
@@ -244,8 +243,7 @@ def bench_merge_command(
             say(f"note: {name}: the last line was not written whole, left out")
     records, differences = merged(files)
     write_records(output, records)
-    for difference in differences:
-        say(f"note: {difference}")
+    say(*(f"note: {difference}" for difference in differences))
     count = sum(len(found.records) for found in files.values())
     typer.echo(f"{output}: {len(records)} items of {count} lines, {len(differences)} differences")
 

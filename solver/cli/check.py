@@ -107,16 +107,16 @@ def _refuted(bound: BoundCheck) -> str:
 def _print(
     source: str, violations: list[Violation], bound: BoundCheck | None, *, quiet: bool
 ) -> None:
-    lines: list[tuple[str | tuple[str, str], ...]] = []
+    def tell(*parts: str | tuple[str, str]) -> None:
+        stdout_console().print(Text.assemble(*parts), soft_wrap=True)
+
     if bound is not None and bound.proved_by is not None:
         claim = "no schedule" if bound.claimed is None else f"bound {figure(bound.claimed)}"
-        lines.append((f"{source}: {claim}, proved again by {bound.proved_by}",))
+        tell(f"{source}: {claim}, proved again by {bound.proved_by}")
     if violations:
         count = f"{len(violations)} violation" + ("s" if len(violations) > 1 else "")
-        lines.append((f"{source}: ", ("not valid", "bold red"), f", {count}"))
+        tell(f"{source}: ", ("not valid", "bold red"), f", {count}")
     else:
-        lines.append((f"{source}: ", ("valid", "bold green"), ", no violations"))
+        tell(f"{source}: ", ("valid", "bold green"), ", no violations")
     for violation in () if quiet else violations:
-        lines.append(("  ", (violation.rule, "yellow"), f": {violation.message}"))
-    for line in lines:
-        stdout_console().print(Text.assemble(*line), soft_wrap=True)
+        tell("  ", (violation.rule, "yellow"), f": {violation.message}")

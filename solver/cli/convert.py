@@ -74,8 +74,7 @@ def convert_pipefisher_command(
     paths = [Path(file) for file in files]
     instance, warnings = convert_pipefisher(paths, allow_pickle=allow_pickle)
     check_writable(Path(output), *timeline_files(paths)[0])
-    for warning in warnings:
-        say(f"warning: {warning}")
+    say(*(f"warning: {warning}" for warning in warnings))
     write_text(output, instance_text(instance))
 
 
@@ -96,8 +95,7 @@ def convert_pipefisher_schedule_command(
     check_writable(output, result)
 
     labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
-    for warning in warnings:
-        say(f"warning: {warning}")
+    say(*(f"warning: {warning}" for warning in warnings))
     data = schedule_pickle(labels)
     if str(output) == "-":
         typer.echo(data, nl=False)
@@ -144,8 +142,7 @@ def convert_kineto_overlap_command(
     check_writable(result_out, *sources, option="--result-out")
     types = () if prefetch is None else tuple(prefetch.split(","))
     instance, entry, notes = convert_kineto_overlap(sources, step, types)
-    for note in notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in notes))
     write_text(output, instance_text(instance))
     if result_out is not None:
         write_text(result_out, json_text(entry))
@@ -212,8 +209,7 @@ def convert_layout_command(
 def _convert(read: Callable[[str], tuple[Instance, list[str]]], path: str, output: str) -> None:
     check_writable(Path(output), path)
     instance, warnings = read(path)
-    for warning in warnings:
-        say(f"warning: {warning}")
+    say(*(f"warning: {warning}" for warning in warnings))
     write_text(output, instance_text(instance))
 
 

@@ -139,10 +139,8 @@ def export_command(
     for path, text in texts.items():
         write_text(path, text)
     _tell_order(program, options.data_order)
-    for note in notes:
-        say(f"note: {note}")
-    if not target.is_tested:
-        say(f"note: {target.name}: {NOT_TESTED}")
+    untested = () if target.is_tested else (f"{target.name}: {NOT_TESTED}",)
+    say(*(f"note: {note}" for note in (*notes, *untested)))
 
 
 def _split_as(program: RuntimeProgram, counts: tuple[int, ...]) -> RuntimeProgram:

@@ -87,8 +87,7 @@ def goodput_fit_command(
         title = f"{source_name(observations)}: {counted(len(observed), 'observation')}"
         stdout_console().print(fit_report(title, fitted))
         return
-    for warning in fitted.warnings:
-        say(f"warning: {warning}")
+    say(*(f"warning: {warning}" for warning in fitted.warnings))
 
 
 @group.command("optimize", short_help="Choose batch sizes of given allocations.")

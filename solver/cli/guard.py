@@ -198,8 +198,7 @@ def _is_about_stream(error: Exception) -> bool:
 
 
 def _report_internal(error: Exception, *, with_traceback: bool) -> None:
-    for line in traceback.format_exc().splitlines() if with_traceback else ():
-        say(line)
+    say(*(traceback.format_exc().splitlines() if with_traceback else ()))
     text = " ".join(str(error).split())
     hint = "" if with_traceback else "; --verbose shows where"
     say(
@@ -248,10 +247,10 @@ def end_process(code: str | int | None) -> NoReturn:
     sys.exit(code)
 
 
-def say(line: str) -> None:
-    """Write one harmless line to stderr, which nobody may be reading."""
+def say(*lines: str) -> None:
+    """Write harmless lines to stderr, which nobody may be reading."""
     try:
-        sys.stderr.write(printable(line, LONGEST_LINE) + "\n")
+        sys.stderr.write("".join(printable(line, LONGEST_LINE) + "\n" for line in lines))
         sys.stderr.flush()
     except OSError:
         return
@@ -259,10 +258,9 @@ def say(line: str) -> None:
 
 def open_streams() -> None:
     """Let stdout and stderr lead to nowhere where the program was started without them."""
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - to the end
 
 
 def _silence_stdout() -> None:

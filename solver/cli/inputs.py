@@ -88,9 +88,8 @@ def load_pipeline(path: Path, other: str | Path = "") -> PipelineInstance:
         raise InputError("only one of the two files can be standard input")
     instance = load_instance(path)
     if instance.kind != "pipeline":
-        raise InputError(
-            f'expected "pipeline", got "{instance.kind}"', source=source_name(path), field="kind"
-        )
+        text = f'expected "pipeline", got "{instance.kind}"'
+        raise InputError(text, source=source_name(path), field="kind")
     return cast("PipelineInstance", instance)
 
 
@@ -129,8 +128,7 @@ def warn_of_units(instance: Instance, source: str) -> None:
     source : str
         Name of its file.
     """
-    for line in kind_of(instance).doubts(instance):
-        say(f"warning: {source}: {line}")
+    say(*(f"warning: {source}: {line}" for line in kind_of(instance).doubts(instance)))
 
 
 def note_rounding(error: float | None, unit: str) -> None:
@@ -187,9 +185,8 @@ def parse_counts(text: str, option: str) -> list[int]:
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", part.strip())
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise InputError(
-                f"expected numbers (1,2,4) or ranges (1-8), got {part.strip()[:40]!r}", field=option
-            )
+            message = f"expected numbers (1,2,4) or ranges (1-8), got {part.strip()[:40]!r}"
+            raise InputError(message, field=option)
         first, last = int(found[1]), int(found[2] or found[1])
         if len(numbers) + last - first >= MOST_NUMBERS:
             raise InputError(f"expected at most {MOST_NUMBERS:,} numbers", field=option)

@@ -34,7 +34,7 @@ COMMANDS = {
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput", "Goodput of data-parallel jobs."),
-    "what-if": ("what_if", "What changes gain: micro-batches, memory, placement, recomputing."),
+    "what-if": ("curve", "What changes gain: micro-batches, memory, placement, recomputing."),
     "curve": ("curve", "Best makespan over memory or micro-batches."),
     "buckets": ("buckets", "Say which collectives of a program to merge."),
     "stress": ("stress", "Replay a schedule with random durations."),

@@ -24,7 +24,7 @@ from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import Reporting, exit_code, solve
 from ppsolve.solver.studies.bench.suite import collect
-from ppsolve.solver.studies.what_if import placements_of, rank_of
+from ppsolve.solver.studies.curve import placements_of, rank_of
 from ppsolve.solver.views.reports import comparison, report, summary_line
 
 SEVERITY = (
@@ -87,7 +87,8 @@ def optimize_command(
     with _about_start(start) as known:
         result = solve(file, instance, options, reporting, began=began, start=known)
     if not deliver(result, output, as_json=as_json):
-        _print_report(result, instance, reporting)
+        solved = [(NamedInstance(str(file), instance, instance.name), result)]
+        _print(solved, quiet=reporting.quiet, verbose=reporting.verbose)
     raise typer.Exit(exit_code(result, fail_on_gap))
 
 
@@ -138,27 +139,16 @@ def _about_start(path: Path | None) -> Iterator[Any]:
         raise error.located(source_name(path)) if error.field == "start" else error from None
 
 
-def _print_report(result: Result, instance: Instance, reporting: Reporting) -> None:
-    if reporting.quiet:
-        stdout_console().print(summary_line(result), soft_wrap=True)
-    else:
-        stdout_console().print(report(result, verbose=reporting.verbose, instance=instance))
-
-
 def _cases(files: list[str]) -> list[NamedInstance]:
     """Read all files; instances that share a name are shown with their files."""
     loaded = collect(files, say)
     count = Counter(source.instance.name for source in loaded)
-    return [
-        NamedInstance(
-            source.path,
-            source.instance,
-            source.instance.name
-            if count[source.instance.name] == 1
-            else f"{source.instance.name} ({source_name(source.path)})",
-        )
-        for source in loaded
-    ]
+    cases = []
+    for source in loaded:
+        name = source.instance.name
+        shown = name if count[name] == 1 else f"{name} ({source_name(source.path)})"
+        cases.append(NamedInstance(source.path, source.instance, shown))
+    return cases
 
 
 def _finish(

@@ -70,10 +70,8 @@ def _read(file: Path) -> Any:
 def _expect_result(data: Any, source: str) -> None:
     if is_result(data):
         if data.get(CARRIED) is None:
-            raise InputError(
-                "it carries no instance; expected a result, as `ppsolve optimize -o FILE` writes",
-                source=source,
-            )
+            text = "it carries no instance; expected a result, as `ppsolve optimize -o FILE` writes"
+            raise InputError(text, source=source)
         return
     kind = data.get("kind") if isinstance(data, dict) else None
     message = "expected a result, a plan or a what-if"

@@ -324,9 +324,8 @@ def _drawn(given: Given, frame: ViewOptions, *, exact: bool) -> Drawn | None:
     first, last = frame.window[0], drawn.shown.end
     if first and first >= last:
         end, got = figures(last, first)
-        raise InputError(
-            f"expected less than the end of the schedule ({end}), got {got}", field="--from"
-        )
+        text = f"expected less than the end of the schedule ({end}), got {got}"
+        raise InputError(text, field="--from")
     return drawn
 
 

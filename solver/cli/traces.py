@@ -31,11 +31,9 @@ from ppsolve.solver.cli.output import (
 )
 from ppsolve.solver.formats.detect import files_of, read_trace
 from ppsolve.solver.formats.table import write_table
-from ppsolve.solver.studies.traces.clocks import kept_steps
-from ppsolve.solver.studies.traces.diagnosis.diagnose import TIME_LIMIT, diagnose
-from ppsolve.solver.studies.traces.diagnosis.instances import changed_instance
+from ppsolve.solver.studies.traces.diagnosis.diagnose import TIME_LIMIT, changed_instance, diagnose
 from ppsolve.solver.studies.traces.diagnosis.verdict import Diagnosis
-from ppsolve.solver.studies.traces.fits import fit, unusual_steps
+from ppsolve.solver.studies.traces.fits import fit, kept_steps, unusual_steps
 from ppsolve.solver.studies.traces.replay import RecordedStep, median_instance, recorded_step
 from ppsolve.solver.views.diagnosis import diagnosis_report
 
@@ -116,16 +114,15 @@ def convert_trace_command(
         write_text(output, text)
     else:
         trace = _write_steps(trace, Path(output), allowed)
-    _warn(trace)
+    say(*(f"warning: {warning}" for warning in _warnings(trace)))
     shares = trace.notes.unexplained
     if shares:
         text = ", ".join(f"{rank} {100 * share:.1f} %" for rank, share in shares.items())
         say(f"note: time that no op explains: {text}")
 
 
-def _warn(trace: Trace) -> None:
-    for warning in (*trace.notes.warnings, *unusual_steps(trace)):
-        say(f"warning: {warning}")
+def _warnings(trace: Trace) -> list[str]:
+    return [*trace.notes.warnings, *map(str, unusual_steps(trace))]
 
 
 def _nanoseconds(tolerance: float | None) -> int | None:
@@ -138,10 +135,9 @@ def _nanoseconds(tolerance: float | None) -> int | None:
 
 def _median_text(trace: Trace, output: str) -> str:
     fits = fit(trace)
-    for warning in fits.warnings:
-        say(f"note: {warning}")
     jitter = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items())
-    say(f"note: jitter (coefficient of variation): {jitter}")
+    notes = (*fits.warnings, f"jitter (coefficient of variation): {jitter}")
+    say(*(f"note: {note}" for note in notes))
     return instance_text(median_instance(trace, fits, _name_of(output)))
 
 
@@ -193,12 +189,12 @@ def diagnose_command(
     check_outputs({"--output": output, "--html": html}, *files_of(paths))
     room = _capacities(capacity)
     trace = read_trace(paths, format, tolerance=_nanoseconds(tolerance))
-    _warn(trace)
+    warnings = _warnings(trace)
+    say(*(f"warning: {warning}" for warning in warnings))
     found = diagnose(trace, time_limit, began, capacity=room)
     given = {"--format": format, "--tolerance": tolerance, "--capacity": capacity}
     kept = {name: each for name, each in given.items() if each not in {None, "auto"}}
     commands = _commands(found, files, kept)
-    warnings = [*trace.notes.warnings, *map(str, unusual_steps(trace))]
     if html is not None:
         from ppsolve.solver.views.page.diagnosis import diagnosis_page
 
@@ -247,8 +243,6 @@ def _capacities(text: str | None) -> list[int] | None:
         return None
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and len(word) <= 9 and int(word) for word in words):
-        raise InputError(
-            f'expected whole numbers from 1 such as 4 or 4,3,2,1, got "{text[:40]}"',
-            field="--capacity",
-        )
+        message = f'expected whole numbers from 1 such as 4 or 4,3,2,1, got "{text[:40]}"'
+        raise InputError(message, field="--capacity")
     return [int(word) for word in words]

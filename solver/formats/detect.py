@@ -22,7 +22,7 @@ from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron
 from ppsolve.solver.formats.pipefisher import human_key
 from ppsolve.solver.formats.straggler import read_straggler
 from ppsolve.solver.formats.table import read_table
-from ppsolve.solver.studies.traces.clocks import kept_steps, refuse_early
+from ppsolve.solver.studies.traces.fits import kept_steps, refuse_early
 
 READERS: dict[str, Callable[[Sequence[str | Path]], Trace]] = {
     "kineto": read_kineto,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.clock import Clock
@@ -63,8 +64,11 @@ def has_windows(turn: Turn) -> bool:
     """Apply to problems with a schedule of which windows are solved anew."""
     from ppsolve.solver.exact.subproblem import obstacle
 
-    is_large = turn.task.size >= turn.params.exact.windows.least_ops
-    is_known = turn.board.schedule is not None
+    return _has_parts(turn, turn.params.exact.windows.least_ops, obstacle)
+
+
+def _has_parts(turn: Turn, least: int, obstacle: Callable[[Problem], str | None]) -> bool:
+    is_large, is_known = turn.task.size >= least, turn.board.schedule is not None
     return fits_a_model(turn) and is_large and is_known and obstacle(turn.task.problem) is None
 
 
@@ -96,9 +100,7 @@ def has_few_devices(turn: Turn) -> bool:
     """Apply to problems that parts of few devices bound."""
     from ppsolve.solver.exact.device_part import obstacle
 
-    is_large = turn.task.size >= turn.params.exact.devices.least_ops
-    is_known = turn.board.schedule is not None
-    return fits_a_model(turn) and is_large and is_known and obstacle(turn.task.problem) is None
+    return _has_parts(turn, turn.params.exact.devices.least_ops, obstacle)
 
 
 def needs_second_proof(turn: Turn) -> bool:

@@ -108,12 +108,7 @@ class Task(ABC):
         InputError
             It is no valid schedule, or the instance has more to it than the starts of its ops.
         """
-        raise InputError(
-            f"schedules of {self.schedules_of} are more than the starts of their ops; "
-            "expected a pipeline or a graph",
-            source=self.instance.name,
-            field="start",
-        )
+        raise self._more_than("the starts of their ops", field="start")
 
     def refuse_robust(self) -> None:
         """Refuse to search a schedule that jitter delays less, where that makes no sense.
@@ -123,12 +118,13 @@ class Task(ABC):
         InputError
             Always, for tasks that are not one problem of free orders.
         """
-        raise InputError(
-            f"schedules of {self.schedules_of} are more than the orders of their resources; "
-            "expected a pipeline or a graph",
-            source=self.instance.name,
-            field="robust",
+        raise self._more_than("the orders of their resources", field="robust")
+
+    def _more_than(self, what: str, *, field: str) -> InputError:
+        text = (
+            f"schedules of {self.schedules_of} are more than {what}; expected a pipeline or a graph"
         )
+        return InputError(text, source=self.instance.name, field=field)
 
     @property
     def tick_error(self) -> int:

@@ -12,8 +12,8 @@ import ppsolve
 from ppsolve import Status
 from ppsolve.models.core.result import Result, StopReason
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.api.api import UnreadyTask, task_in_time
 from ppsolve.solver.api.kinds import kind_of, load_instance
-from ppsolve.solver.api.readying import UnreadyTask, task_in_time
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.run.solve_run import OUT_OF_TIME
 from tests.paths import ROOT

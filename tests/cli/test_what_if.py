@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ppsolve.models.studies.what_if import WhatIf
-from ppsolve.solver.cli import what_if as command
+from ppsolve.solver.cli import curve as command
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.studies.changes import AXES
 

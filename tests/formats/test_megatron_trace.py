@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.megatron import interleaved_calls
-from ppsolve.solver.studies.traces.clocks import aligned, boundaries_of, recorded_span
+from ppsolve.solver.studies.traces.fits import aligned, boundaries_of, recorded_span
 from ppsolve.solver.studies.traces.replay import Recorded, recorded_step
 from tests.studies.traces import cases
 

@@ -158,9 +158,8 @@ def _lock(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(
-            "another run is writing to it; give it a file of its own, or wait", source=str(path)
-        ) from None
+        text = "another run is writing to it; give it a file of its own, or wait"
+        raise InputError(text, source=str(path)) from None
 
 
 def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:

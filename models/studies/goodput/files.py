@@ -47,9 +47,8 @@ def load_observations(path: str | Path) -> Observations:
 
 def _from_json(data: Any) -> dict[str, Any]:
     if not isinstance(data, list):
-        raise InputError(
-            f"expected a list of objects with {', '.join(COLUMNS)}, got {describe(data)}"
-        )
+        text = f"expected a list of objects with {', '.join(COLUMNS)}, got {describe(data)}"
+        raise InputError(text)
     for index, row in enumerate(data):
         if not isinstance(row, dict):
             raise InputError(f"expected an object, got {describe(row)}", field=f"[{index}]")

@@ -65,9 +65,8 @@ class PerfParams:
         as_number("gamma", self.gamma, least=1)
         compute = self.alpha_c + self.beta_c
         if compute < LEAST_COMPUTE:
-            raise InputError(
-                f"expected alpha_c + beta_c >= {LEAST_COMPUTE:g}, got {compute:g}", field="alpha_c"
-            )
+            text = f"expected alpha_c + beta_c >= {LEAST_COMPUTE:g}, got {compute:g}"
+            raise InputError(text, field="alpha_c")
 
     def __iter__(self) -> Iterator[float]:
         """Yield the seven numbers in the order of the fields."""
@@ -313,9 +312,8 @@ class Observations:
         for field in fields(self):
             length = len(getattr(self, field.name))
             if length != len(self):
-                raise InputError(
-                    f"expected {len(self)} values like num_nodes, got {length}", field=field.name
-                )
+                text = f"expected {len(self)} values like num_nodes, got {length}"
+                raise InputError(text, field=field.name)
         allocation(self.num_nodes, self.num_replicas)
 
     def __len__(self) -> int:

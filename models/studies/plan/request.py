@@ -87,13 +87,11 @@ class Cluster(StrictModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.devices > MAX_DEVICES:
-            raise InputError(
-                f"expected at most {MAX_DEVICES} devices, got {self.devices}", field="cluster.nodes"
-            )
+            text = f"expected at most {MAX_DEVICES} devices, got {self.devices}"
+            raise InputError(text, field="cluster.nodes")
         if self.nodes > 1 and self.between_nodes is None:
-            raise InputError(
-                f"this field is required with {self.nodes} nodes", field="cluster.between_nodes"
-            )
+            text = f"this field is required with {self.nodes} nodes"
+            raise InputError(text, field="cluster.between_nodes")
         return self
 
     @property
@@ -267,10 +265,8 @@ class SearchSpace(StrictModel):
     @model_validator(mode="after")
     def _one_way_to_count(self) -> Self:
         if self.batch_sizes is not None and self.microbatches is not None:
-            raise InputError(
-                'expected either "batch_sizes" or "microbatches", not both',
-                field="search.microbatches",
-            )
+            text = 'expected either "batch_sizes" or "microbatches", not both'
+            raise InputError(text, field="search.microbatches")
         return self
 
 
@@ -298,15 +294,11 @@ class PlanRequest(StrictModel):
         sizes = sorted({size for profile in self.profiles for size in profile.microbatch_sizes})
         for index, size in enumerate(self.search.microbatch_sizes or ()):
             if size not in sizes and all(profile.is_measured for profile in self.profiles):
-                raise InputError(
-                    f"expected a profiled size ({', '.join(map(str, sizes))}), got {size}",
-                    field=f"search.microbatch_sizes[{index}]",
-                )
+                text = f"expected a profiled size ({', '.join(map(str, sizes))}), got {size}"
+                raise InputError(text, field=f"search.microbatch_sizes[{index}]")
         if "split" in (self.search.backward or ()) and not all(p.is_split for p in self.profiles):
-            raise InputError(
-                '"split" needs "backward_input" and "backward_weight" in every layer',
-                field="search.backward",
-            )
+            text = '"split" needs "backward_input" and "backward_weight" in every layer'
+            raise InputError(text, field="search.backward")
         self._check_depths()
         self._check_batch_sizes()
         return self
@@ -361,10 +353,8 @@ class PlanRequest(StrictModel):
         for index, batch in enumerate(self.search.batch_sizes or ()):
             if batch < least or (most is not None and batch > most):
                 limits = f"at least {least}" if most is None else f"{least} to {most}"
-                raise InputError(
-                    f"expected a batch size of {limits}, got {batch}",
-                    field=f"search.batch_sizes[{index}]",
-                )
+                text = f"expected a batch size of {limits}, got {batch}"
+                raise InputError(text, field=f"search.batch_sizes[{index}]")
 
 
 def parse_request(data: Any, source: str | None = None) -> PlanRequest:
@@ -388,9 +378,8 @@ def parse_request(data: Any, source: str | None = None) -> PlanRequest:
         Names `source`, the field and the expected value.
     """
     if isinstance(data, dict) and data.get("kind", "plan") != "plan":
-        raise InputError(
-            f'expected "plan", got {describe(data["kind"])}', source=source, field="kind"
-        )
+        text = f'expected "plan", got {describe(data["kind"])}'
+        raise InputError(text, source=source, field="kind")
     return PlanRequest.parse(data, source)
 
 

@@ -81,9 +81,8 @@ class Sizes(StrictModel):
         self._check_divides("devices_per_node", per_node, "devices", self.devices)
         self._check_divides("tensor_parallel", self.tensor_parallel, "devices_per_node", per_node)
         if self.devices > per_node and self.node_bandwidth is None:
-            raise InputError(
-                f"this is required with {self.devices // per_node} nodes", field="node_bandwidth"
-            )
+            text = f"this is required with {self.devices // per_node} nodes"
+            raise InputError(text, field="node_bandwidth")
         if all(self.batch_size % size for size in self.microbatch_sizes):
             raise InputError(
                 f"expected a divisor of batch_size ({self.batch_size}) among them, got "

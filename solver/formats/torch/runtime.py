@@ -25,8 +25,7 @@ from ppsolve.solver.formats.program import (
 from ppsolve.solver.formats.torch_csv import torch_csv
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.programs.rules import simulated_entry
-from ppsolve.solver.studies.traces.clocks import recorded_span
-from ppsolve.solver.studies.traces.fits import fit
+from ppsolve.solver.studies.traces.fits import fit, recorded_span
 from ppsolve.solver.studies.traces.replay import Recorded, median_instance, pipeline_of
 
 

@@ -60,9 +60,8 @@ class DaskEngine(Engine):
         try:
             import distributed
         except ImportError:
-            raise InputError(
-                "dask is not installed; install ppsolve[dask]", field="--engine"
-            ) from None
+            text = "dask is not installed; install ppsolve[dask]"
+            raise InputError(text, field="--engine") from None
         self._dask = distributed
         self._scheduler, self._cluster, self._processes = scheduler, cluster, processes
         self._params = params

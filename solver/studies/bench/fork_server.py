@@ -146,7 +146,7 @@ def _import_library() -> None:
     import ppsolve.solver.kernels.native.machine  # noqa: F401
     from ppsolve.solver.api.registry import installed
     from ppsolve.solver.run.entries import versions
-    from ppsolve.solver.studies.bench.item import code_of
+    from ppsolve.solver.studies.bench.suite import code_of
 
     # Each process that looked by itself took 20 ms of processor time for it.
     installed()

@@ -1,24 +1,283 @@
-"""A benchmark run: its instances, what is still to do of its items, and doing it line by line."""
+"""A benchmark run: its items (instances, settings, users' code), what is still to do, doing it."""
 
 from __future__ import annotations
 
 import glob
+import hashlib
+import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache, cached_property
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
+from ppsolve.models.core.result import Figure, HeuristicEntry, Result, Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
+from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import BenchFile
-from ppsolve.models.studies.bench.record import BenchRecord
-from ppsolve.solver.api.kinds import NO_INSTANCES, is_result, load_instance, parse_instance
-from ppsolve.solver.studies.bench.item import BenchItem, solve_item
-from ppsolve.solver.studies.bench.pool import Engine, Limits
+from ppsolve.models.studies.bench.record import MOST_MOMENTS, BenchRecord
+from ppsolve.solver.api import api
+from ppsolve.solver.api.kinds import NO_INSTANCES, is_result, load_instance, lower, parse_instance
+from ppsolve.solver.api.registry import ENTRY_POINTS
+from ppsolve.solver.heuristics.own import is_spec, source_of
+from ppsolve.solver.run.progress import Progress
+from ppsolve.solver.studies.bench.machine import this_machine
+from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits
+
+
+@dataclass(frozen=True)
+class BenchItem:
+    """An instance with the options of `ppsolve.optimize` that it is solved with."""
+
+    instance: Instance
+    family: str  # the name of its folder, or of its recipe
+    path: str | None  # its file, if it has one
+    options: Mapping[str, Any]  # plain data
+    code: Mapping[str, str] = field(default_factory=dict)  # of users' heuristics, by `code_of`
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Options other than the time limit, the version that solves, and users' code if any."""
+        given = {name: value for name, value in self.options.items() if name != "time_limit"}
+        code = {"code": dict(self.code)} if self.code else {}
+        return {**given, **code, "version": version("ppsolve")}
+
+    @property
+    def time_limit(self) -> float | None:
+        """Limit in seconds, None without one."""
+        limit = self.options.get("time_limit")
+        return None if limit is None or math.isinf(limit) else float(limit)
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of the instance's question, the settings and the version."""
+        asked = {
+            "instance": fingerprint(self.instance),
+            "settings": self.settings,
+            "time_limit": self.time_limit,
+        }
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+
+    def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
+        """Return the record of an answer of `solve_item`, or of a failure.
+
+        Parameters
+        ----------
+        finished : Finished
+            From an engine.
+        attempts : int
+            How often the item was begun before.
+
+        Returns
+        -------
+        BenchRecord
+            The record.
+        """
+        answer = finished.value or {"status": Status.UNKNOWN, "seconds": _rounded(finished.seconds)}
+        return BenchRecord.parse(
+            {
+                "key": self.key,
+                "instance": self.instance.name,
+                "family": self.family,
+                "path": self.path,
+                "kind": self.instance.kind,
+                "time_unit": self.instance.time_unit,
+                **answer,
+                "failure": finished.failure,
+                "error": finished.error,
+                "attempts": attempts + finished.attempts,
+                "time_limit": self.time_limit,
+                "settings": self.settings,
+                "machine": finished.machine or this_machine(),
+            }
+        )
+
+
+def solve_item(item: BenchItem) -> dict[str, Any]:
+    """Solve an item; return the fields of its record that say what was found.
+
+    Raises
+    ------
+    ChangedCodeError
+        A user's heuristic is not the code that the item was asked with.
+    """
+    check_code(item.options, item.code)
+    history = History()
+    result = api.optimize(item.instance, on_progress=history, **item.options)
+    return {
+        "ops": lower(item.instance, exact=bool(item.options.get("exact"))).num_ops,
+        "objective": str(result.objective),
+        "status": result.status.value,
+        "value": result.value,
+        "bound": result.bound,
+        "bound_by": result.bound_by,
+        "best_by": result.best_by,
+        "gap": result.gap,
+        "stop_reason": result.stop_reason.value,
+        "seconds": result.wall_seconds,
+        "seconds_to_best": history.time_to_best(result),
+        "seconds_to_proof": history.time_to_proof(result),
+        "bounds": [bound.model_dump(mode="json") for bound in result.bounds],
+        "heuristics": [history.heuristic(entry) for entry in result.heuristics],
+        "anytime": history.curve(result),
+    }
+
+
+def _rounded(seconds: float) -> float:
+    """Return seconds to a tenth of a millisecond, less than two runs differ by."""
+    return round(seconds, 4)
+
+
+Moment = tuple[float, Figure | None, Figure | None]
+
+
+class History:
+    """Listener that keeps when values and bounds got better, and how long heuristics took."""
+
+    def __init__(self) -> None:
+        self._moments: list[Moment] = []
+        self._seconds: dict[str, float] = {}
+        self._latest = Progress("start", 0.0, "")
+        self._began = 0.0
+
+    def __call__(self, event: Progress) -> None:
+        """Take note of an event."""
+        known = self._moments[-1][1:] if self._moments else (None, None)
+        if (event.incumbent, event.bound) != known:
+            moment = _rounded(event.seconds)
+            self._moments.append((moment, event.incumbent, event.bound))
+        # Events of a heuristic's own, as better schedules of one that searches, lie in its time.
+        if event.source != self._latest.source:
+            self._began = self._latest.seconds
+        if event.event == "heuristic":
+            self._seconds[event.source] = _rounded(event.seconds - self._began)
+        self._latest = event
+
+    def heuristic(self, entry: HeuristicEntry) -> dict[str, Any]:
+        """Return the entry of a heuristic in a record; it has no time where it was not run."""
+        gap = entry.gap
+        return {
+            "name": entry.name,
+            "status": entry.status.value,
+            "value": entry.value,
+            "gap": gap if gap is None or math.isfinite(gap) else None,
+            "seconds": self._seconds.get(entry.name),
+            "reason": entry.reason,
+        }
+
+    def time_to_best(self, result: Result) -> float | None:
+        """Return the seconds after which the best schedule was known, None without one."""
+        if result.value is None:
+            return None
+        found = (at for at, value, _ in self._moments if value == result.value)
+        return next(found, result.wall_seconds)
+
+    def time_to_proof(self, result: Result) -> float | None:
+        """Return the seconds after which the answer was proved, None where it was not."""
+        if result.status is Status.INFEASIBLE:
+            return result.wall_seconds
+        if result.status is not Status.OPTIMAL or result.value is None:
+            return None
+        proved = (
+            at
+            for at, value, bound in self._moments
+            if value is not None and value == result.value and bound is not None and bound >= value
+        )
+        return next(proved, result.wall_seconds)
+
+    def curve(self, result: Result) -> list[Moment]:
+        """Return the moments at which value or bound got better, the last as in the result."""
+        last = (result.wall_seconds, result.value, result.bound)
+        known = self._moments[-1][1:] if self._moments else (None, None)
+        moments = [*self._moments, *([] if known == last[1:] else [last])]
+        return thinned(moments, MOST_MOMENTS)
+
+
+def thinned(moments: Sequence[Moment], most: int) -> list[Moment]:
+    """Return at most `most` moments, evenly taken, the first and the last included.
+
+    Parameters
+    ----------
+    moments : sequence of tuple
+        Seconds, value and bound.
+    most : int
+        At least 2.
+
+    Returns
+    -------
+    list of tuple
+        In the same order.
+    """
+    if len(moments) <= most:
+        return list(moments)
+    step = (len(moments) - 1) / (most - 1)
+    return [moments[round(place * step)] for place in range(most)]
+
+
+class ChangedCodeError(Exception):
+    """A heuristic's file is not the one that the item was asked with."""
+
+
+def code_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the hash of the file of each user's heuristic that options run.
+
+    Parameters
+    ----------
+    options : mapping
+        Keywords of `ppsolve.optimize`; heuristics are given by name.
+
+    Returns
+    -------
+    dict of str to str
+        By name as it was given, sorted; installed heuristics too, if all that apply are run.
+        Modules that a file imports do not count.
+    """
+    return {name: _hash(spec) for name, spec in sorted(set(_own(options)))}
+
+
+def check_code(options: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
+    """Raise ChangedCodeError if a heuristic's file is not what it was when the run began.
+
+    Parameters
+    ----------
+    options : mapping
+        Keywords of `ppsolve.optimize`.
+    wanted : mapping of str to str
+        From `code_of`, when the run began.
+    """
+    for name, found in code_of(options).items():
+        if wanted.get(name) != found:
+            raise ChangedCodeError(f"{name} is not the code that the run began with")
+
+
+def _own(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    chosen = options.get("heuristics")
+    for given in (*(chosen or ()), *options.get("more_heuristics", ())):
+        if is_spec(given):
+            yield given, given
+    if chosen is None:
+        yield from _installed()
+
+
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    return tuple((point.name, point.value) for point in entry_points(group=ENTRY_POINTS))
+
+
+def _hash(spec: str) -> str:
+    path = source_of(spec)
+    try:
+        data = b"" if path is None else path.read_bytes()
+    except OSError:
+        data = b""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

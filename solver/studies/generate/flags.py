@@ -102,9 +102,8 @@ def _range(text: str) -> IntegerRange | None:
         raise InputError(f"expected at most 15 digits, got {text}")
     low, high = map(int, match.groups())
     if low > high:
-        raise InputError(
-            f"expected the smaller number first, got {text}; did you mean {high}..{low}?"
-        )
+        message = f"expected the smaller number first, got {text}; did you mean {high}..{low}?"
+        raise InputError(message)
     return IntegerRange(low, high)
 
 
@@ -136,9 +135,8 @@ def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
     parts = [part.strip() for part in text.split(",")]
     wrong = next((part for part in parts if not re.fullmatch(r"\d{1,9}", part)), None)
     if wrong is not None:
-        raise InputError(
-            f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
-        )
+        message = f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
+        raise InputError(message)
     return {"stage_to_device": tuple(map(int, parts))}
 
 

@@ -295,14 +295,11 @@ class ScheduleCurve:
     def _check_microbatches(self) -> None:
         points = self._points
         if not len(points) or np.any(np.diff(points) <= 0):
-            raise InputError(
-                "expected at least one number, in ascending order", field="microbatches"
-            )
+            text = "expected at least one number, in ascending order"
+            raise InputError(text, field="microbatches")
         if not isinstance(self.multiple, int) or self.multiple < 1:
-            raise InputError(
-                f"expected a whole number of at least 1, got {describe(self.multiple)}",
-                field="multiple",
-            )
+            text = f"expected a whole number of at least 1, got {describe(self.multiple)}"
+            raise InputError(text, field="multiple")
         self._check_multiples(points)
         for field in (*TIMES, "methods"):
             found = len(getattr(self, field))

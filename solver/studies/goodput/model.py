@@ -187,9 +187,8 @@ def _params(name: str, kind: type[Any], value: Any) -> Any:
     except TypeError:
         numbers = ()
     if isinstance(value, str | dict) or len(numbers) != len(kind.__dataclass_fields__):
-        raise InputError(
-            f"expected {kind.__name__} or the numbers {names}, got {describe(value)}", field=name
-        )
+        text = f"expected {kind.__name__} or the numbers {names}, got {describe(value)}"
+        raise InputError(text, field=name)
     try:
         return kind(*numbers)
     except InputError as error:

@@ -179,9 +179,8 @@ class PipelineGoodput:
         # One time unit of the model in time units of the curves.
         units = sorted({curve.time_unit for curve in self.curves.values()})
         if len(units) > 1:
-            raise InputError(
-                f"expected one time unit for all, got {', '.join(units)}", field="curves"
-            )
+            text = f"expected one time unit for all, got {', '.join(units)}"
+            raise InputError(text, field="curves")
         if units[0] == self.time_unit:
             return 1.0
         for unit in (units[0], self.time_unit):
@@ -289,10 +288,8 @@ class PipelineGoodput:
         largest = as_number("max_batch_size", max_batch_size, above=0)
         least = self.model.init_batch_size
         if largest < least:
-            raise InputError(
-                f"expected at least the initial batch size {least:g}, got {largest:g}",
-                field="max_batch_size",
-            )
+            text = f"expected at least the initial batch size {least:g}, got {largest:g}"
+            raise InputError(text, field="max_batch_size")
         if microbatches is not None:
             microbatches = np.unique(whole_numbers("microbatches", microbatches))
         network = self._network_time(nodes, replicas)

@@ -93,16 +93,12 @@ class BatchLimits:
         if max_batch_size is not None:
             most = as_number("max_batch_size", max_batch_size, above=0)
         if most < init_batch_size:
-            raise InputError(
-                f"expected at least the initial batch size {init_batch_size:g}, got {most:g}",
-                field="max_batch_size",
-            )
+            text = f"expected at least the initial batch size {init_batch_size:g}, got {most:g}"
+            raise InputError(text, field="max_batch_size")
         low, high = _range(atomic_bsz_range)
         if low > most and not compat:
-            raise InputError(
-                f"expected at most the largest batch size {most:g}, got {low:g}",
-                field="atomic_bsz_range[0]",
-            )
+            text = f"expected at most the largest batch size {most:g}, got {low:g}"
+            raise InputError(text, field="atomic_bsz_range[0]")
         greatest = most if high is None else high
         return cls(low, greatest, init_batch_size, most, accumulation, compat)
 
@@ -140,9 +136,8 @@ def _range(given: tuple[float | None, float | None] | None) -> tuple[float, floa
         for side, end in enumerate(given)
     )
     if low is not None and high is not None and low > high:
-        raise InputError(
-            f"expected (least, greatest), got ({low:g}, {high:g})", field="atomic_bsz_range"
-        )
+        text = f"expected (least, greatest), got ({low:g}, {high:g})"
+        raise InputError(text, field="atomic_bsz_range")
     return 1.0 if low is None else low, high
 
 
@@ -304,13 +299,19 @@ class BatchSizeSearch:
         most = self.params.most_sizes
         count = np.minimum(top - least + 1, most).astype(np.int64)
         found = Best(*(values.copy() for values in best))
-        for part in _parts(count, self.params.at_once):
-            where, place = _repeated(part, count)
+        filled = np.flatnonzero(count > 0)
+        filled = filled[np.argsort(count[filled])]  # so that cases of a part have as many sizes
+        for part in np.array_split(filled, 1 + count.sum() // self.params.at_once):
+            last = count[part, None] - 1
+            place = np.minimum(np.arange(last.max(initial=0) + 1), last)
             # Of too many the largest, and the smallest, which fit closer limits.
-            small = least[where] + count[where] - 1
-            sizes = np.where(2 * place < most, top[where], small) - place
-            for values in self._best_steps(where, sizes):
-                _take_better(found, where, values)
+            sizes = np.where(2 * place < most, top[part, None], least[part, None] + last) - place
+            for values in self._best_steps(part[:, None], sizes):
+                column = values.goodput.argmax(axis=1)[:, None]
+                picked = [np.take_along_axis(each, column, axis=1).ravel() for each in values]
+                better = picked[0] > found.goodput[part]
+                for old, new in zip(found, picked, strict=True):
+                    old[part[better]] = new[better]
         return found
 
     def _best_steps(self, case: IntArray, atomic: Floats) -> Iterator[Best]:
@@ -372,28 +373,3 @@ def _first_where(holds: Callable[[Floats], BoolArray], first: Floats, last: Floa
         done = holds(middle)
         low, high = np.where(done, low, np.minimum(middle + 1, high)), np.where(done, middle, high)
     return low
-
-
-def _parts(count: IntArray, at_once: int) -> Iterator[IntArray]:
-    filled = np.flatnonzero(count > 0)
-    cuts = np.flatnonzero(np.diff(np.cumsum(count[filled]) // at_once)) + 1
-    yield from (part for part in np.split(filled, cuts) if len(part))
-
-
-def _repeated(part: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
-    # Each case as often as it counts, and 0, 1, ... for each of these.
-    repeats = count[part]
-    ends = np.cumsum(repeats)
-    return np.repeat(part, repeats), np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
-
-
-def _take_better(best: Best, case: IntArray, values: Best) -> None:
-    # Put the better of `values` into `best`; those of a case stand one after the other.
-    starts = np.flatnonzero(np.diff(case, prepend=-1))
-    highest = np.maximum.reduceat(values.goodput, starts)
-    better = highest > best.goodput[case[starts]]
-    top = np.where(better, highest, np.inf)
-    hits = np.flatnonzero(values.goodput == np.repeat(top, np.diff(starts, append=len(case))))
-    _, first = np.unique(case[hits], return_index=True)
-    for old, new in zip(best, values, strict=True):
-        old[case[hits[first]]] = new[hits[first]]

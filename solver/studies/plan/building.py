@@ -22,16 +22,14 @@ from ppsolve.models.studies.plan.request import PlanRequest, RankOrder
 from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.studies.plan.layer_figures import LayerFigures, decimal_of, grain_of
 from ppsolve.solver.studies.plan.split import (
-    best_split,
-    even_split,
-    quick_split,
-    slowest_device_bound,
-)
-from ppsolve.solver.studies.plan.split_problem import (
     Boundaries,
     Split,
     SplitProblem,
     SplitUndecidedError,
+    best_split,
+    even_split,
+    quick_split,
+    slowest_device_bound,
 )
 
 Devices = tuple[int, ...]
@@ -109,9 +107,8 @@ class PipelineBuilder:
     def refuse_large(self, configuration: Configuration) -> None:
         """Raise `InputError` for a pipeline whose heuristics would take minutes."""
         if configuration.num_ops > 100_000:
-            raise InputError(
-                f"expected at most 100000 ops in a pipeline to plan, got {configuration.num_ops}"
-            )
+            text = f"expected at most 100000 ops in a pipeline to plan, got {configuration.num_ops}"
+            raise InputError(text)
 
     def split(
         self, configuration: Configuration, *, quick: bool = False

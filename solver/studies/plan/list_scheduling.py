@@ -35,7 +35,7 @@ from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import InFlightPipeline, InFlightState, schedule_in_flight
-from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
+from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
 from ppsolve.solver.kinds.pipeline.kind import PipelineTask
 from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
@@ -75,8 +75,6 @@ class QuickScheduler:
     def __init__(self, builder: PipelineBuilder) -> None:
         self._builder = builder
         self._known: dict[tuple[object, ...], QuickSchedule | None] = {}
-        self._shape: PipelineInstance | None = None
-        self._ordered: dict[str, Chains] = {}
 
     def arrays(self, configuration: Configuration, boundaries: Sequence[int]) -> PipelineArrays:
         """Return the arrays of a configuration under a split.
@@ -190,29 +188,13 @@ class QuickScheduler:
     def _made(
         self, heuristic: Heuristic, instance: PipelineInstance, problem: Problem
     ) -> Schedule | None:
-        kind = kind_of(instance)
-        if heuristic.orders is None or instance.collectives is not None:
+        kind, orders = kind_of(instance), heuristic.orders
+        if orders is None or instance.collectives is not None:
             outcome = kind.run_heuristic(heuristic, instance, problem)
             return outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
         if kind.obstacle(heuristic, instance) is not None:
             return None
-        make = partial(self._chains, heuristic.name, heuristic.orders, instance, problem)
-        return _fitting(make, problem)
-
-    def _chains(
-        self,
-        name: str,
-        orders: Callable[[Request], Sequence[Order]],
-        instance: PipelineInstance,
-        problem: Problem,
-    ) -> Chains:
-        # Published orders as ops; those of the last shape are kept.
-        if self._shape is not instance:
-            self._shape = instance
-            self._ordered.clear()
-        if name not in self._ordered:
-            self._ordered[name] = resolved(problem, orders(Request(instance, problem)))
-        return self._ordered[name]
+        return _fitting(lambda: resolved(problem, orders(Request(instance, problem))), problem)
 
     def swept(
         self, arrays: PipelineArrays, known: IntArray | None, steps: int, clock: Clock

@@ -17,8 +17,7 @@ from ppsolve.models.kinds.pipeline.entries import stages_per_device
 from ppsolve.models.kinds.pipeline.fields import NAMED_PLACEMENTS
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import parse_instance
-from ppsolve.solver.studies.plan.split import best_split
-from ppsolve.solver.studies.plan.split_problem import SplitParams, SplitProblem
+from ppsolve.solver.studies.plan.split import SplitParams, SplitProblem, best_split
 
 Convert = Callable[[str, Any], Any]
 
@@ -85,9 +84,8 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
 def pipeline_of(instance: Instance) -> PipelineInstance:
     """Return an instance that is a pipeline; raises `InputError` for another one."""
     if instance.kind != "pipeline":
-        raise InputError(
-            f'expected a pipeline, this is of kind "{instance.kind}"', source=instance.name
-        )
+        text = f'expected a pipeline, this is of kind "{instance.kind}"'
+        raise InputError(text, source=instance.name)
     return cast("PipelineInstance", instance)
 
 
@@ -147,10 +145,8 @@ def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str,
         raise InputError("expected none where layers are grouped", field="memory.forward_peak")
     layers = instance.num_stages
     if layers < len(devices):
-        raise InputError(
-            f"expected at most {layers} stages, one of the layers each, got {len(devices)}",
-            field="placement",
-        )
+        text = f"expected at most {layers} stages, one of the layers each, got {len(devices)}"
+        raise InputError(text, field="placement")
     boundaries = _boundaries(_work(data["times"], layers), devices)
     sent = data.get("p2p", {}).get("bytes")
     if isinstance(sent, list):

@@ -33,7 +33,7 @@ from ppsolve.solver.studies.plan.list_scheduling import (
 from ppsolve.solver.studies.plan.params import PlanLimits, WarmUpRule
 from ppsolve.solver.studies.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
 from ppsolve.solver.studies.plan.space import ConfigurationSpace
-from ppsolve.solver.studies.plan.split_problem import Boundaries, SplitUndecidedError
+from ppsolve.solver.studies.plan.split import Boundaries, SplitUndecidedError
 from ppsolve.solver.studies.plan.split_search import SplitSearch
 
 

@@ -52,9 +52,8 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
     )
     for number, (profile, fields, count) in enumerate(combinations):
         if number >= most:
-            raise InputError(
-                f"expected at most {most} combinations; shorten the lists", field="search"
-            )
+            text = f"expected at most {most} combinations; shorten the lists"
+            raise InputError(text, field="search")
         samples = fields["replicas"] * fields["microbatch_size"]
         microbatches = _microbatches(request, samples, count, not_formed)
         if microbatches is not None:

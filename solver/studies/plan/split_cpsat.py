@@ -11,7 +11,7 @@ from ortools.sat.python import cp_model
 
 from ppsolve.solver.exact.parameters import configured
 from ppsolve.solver.exact.question import SearchLimits
-from ppsolve.solver.studies.plan.split_problem import (
+from ppsolve.solver.studies.plan.split import (
     Boundaries,
     Split,
     SplitParams,

@@ -21,8 +21,7 @@ from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.run.entries import figures, versions
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.studies.traces.clocks import B, F, I, W, aligned, op_table, recorded_span
-from ppsolve.solver.studies.traces.fits import Fits
+from ppsolve.solver.studies.traces.fits import B, F, Fits, I, W, aligned, op_table, recorded_span
 
 
 @dataclass(frozen=True, eq=False)

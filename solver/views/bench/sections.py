@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ppsolve.solver.studies.bench.report.cases import Contradiction
 from ppsolve.solver.studies.bench.report.comparison import Comparison, Difference
-from ppsolve.solver.studies.bench.report.findings import Contradiction
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import (
     WITHIN,

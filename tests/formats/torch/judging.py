@@ -8,7 +8,7 @@ from statistics import median
 from ppsolve.models.core.result import Result
 from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.formats.torch.runtime import compare_in_turn, compare_run, steps_of
-from ppsolve.solver.studies.traces.clocks import recorded_span
+from ppsolve.solver.studies.traces.fits import recorded_span
 
 CLOSE = 0.05
 """Relative difference of recorded times from predicted ones."""

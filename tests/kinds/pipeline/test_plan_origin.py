@@ -13,7 +13,7 @@ from ppsolve.models.documents.text import fingerprint, instance_text
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.studies.what_if import placements_of
+from ppsolve.solver.studies.curve import placements_of
 from tests.studies.plan.cases import document, planned
 
 ORIGIN: dict[str, Any] = {"request": "mine", "layers_per_stage": [2, 3], "microbatch_size": 4}

@@ -10,7 +10,7 @@ import pytest
 
 from ppsolve.models.studies.bench.file import read_records
 from ppsolve.models.studies.bench.record import BenchRecord
-from ppsolve.solver.studies.bench.item import ChangedCodeError, check_code, code_of
+from ppsolve.solver.studies.bench.suite import ChangedCodeError, check_code, code_of
 from tests.studies.bench.conftest import Bench
 
 GREEDY = """

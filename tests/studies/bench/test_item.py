@@ -9,10 +9,9 @@ import pytest
 from ppsolve.models.core.result import Result
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.run.progress import Progress
-from ppsolve.solver.studies.bench.item import BenchItem, History, thinned
 from ppsolve.solver.studies.bench.machine import this_machine
 from ppsolve.solver.studies.bench.pool import Finished, wall_cap
-from ppsolve.solver.studies.bench.suite import Shard, distinct
+from ppsolve.solver.studies.bench.suite import BenchItem, History, Shard, distinct, thinned
 from ppsolve.solver.views.figures import seconds
 
 

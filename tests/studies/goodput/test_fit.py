@@ -16,8 +16,7 @@ import ppsolve
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.goodput.params import Fit, Observations, PerfParams
-from ppsolve.solver.studies.goodput.fit import FitObjective, fit_goodput
-from ppsolve.solver.studies.goodput.identify import Design
+from ppsolve.solver.studies.goodput.fit import Design, FitObjective, fit_goodput
 from ppsolve.solver.studies.goodput.model import GoodputModel
 
 TRUTH = (0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75)

@@ -34,7 +34,7 @@ from ppsolve.solver.studies.plan.list_scheduling import (
 )
 from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
 from ppsolve.solver.studies.plan.space import enumerate_space
-from ppsolve.solver.studies.plan.split_problem import SplitUndecidedError
+from ppsolve.solver.studies.plan.split import SplitUndecidedError
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.studies.plan.cases import reduced_document, tiny_document

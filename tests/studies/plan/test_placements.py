@@ -7,11 +7,11 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.collectives import Collectives
 from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.studies.curve import optimize_placements, placements_of
 from ppsolve.solver.studies.plan.placements import (
     NamedPlacement,
     on_layout,
 )
-from ppsolve.solver.studies.what_if import optimize_placements, placements_of
 
 TWO = PipelineInstance(
     name="two",

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError, PpsolveError
-from ppsolve.solver.studies.plan.split import best_split, even_split, slowest_device_bound
-from ppsolve.solver.studies.plan.split_problem import (
+from ppsolve.solver.studies.plan.split import (
     Split,
     SplitParams,
     SplitProblem,
     SplitUndecidedError,
+    best_split,
+    even_split,
+    slowest_device_bound,
 )
 
 Boundaries = tuple[int, ...]

@@ -16,7 +16,7 @@ from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.list_scheduling import FIRST_RULE, QuickScheduler
 from ppsolve.solver.studies.plan.params import PlanParams
 from ppsolve.solver.studies.plan.space import enumerate_space
-from ppsolve.solver.studies.plan.split_bounds import SplitBounds, SplitEffort
+from ppsolve.solver.studies.plan.split_search import SplitBounds, SplitEffort
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.studies.plan.cases import document, reduced_document, splits, tiny_document

@@ -7,7 +7,7 @@ import pytest
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_data
 from ppsolve.solver.api import api
-from ppsolve.solver.studies.traces.diagnosis.instances import changed_instance
+from ppsolve.solver.studies.traces.diagnosis.diagnose import changed_instance
 from tests.studies.traces import cases
 from tests.studies.traces.test_diagnose import one_stage, run_of, uneven
 

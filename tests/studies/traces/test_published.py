@@ -13,8 +13,7 @@ import pytest
 from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.api import api
 from ppsolve.solver.formats.detect import read_trace
-from ppsolve.solver.studies.traces.clocks import recorded_span
-from ppsolve.solver.studies.traces.fits import fit
+from ppsolve.solver.studies.traces.fits import fit, recorded_span
 from ppsolve.solver.studies.traces.replay import (
     Recorded,
     least_span,

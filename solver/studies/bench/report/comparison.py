@@ -10,13 +10,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.record import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import (
     PROVED,
+    Contradiction,
     Identity,
     by_identity,
     identities,
     is_above,
     written,
 )
-from ppsolve.solver.studies.bench.report.findings import Contradiction
 
 
 class Change(StrEnum):
@@ -134,11 +134,11 @@ def _worse(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Dif
         return
     if old.failure is not None:
         return
-    yield from _worse_value(old, new, tolerance)
+    yield from _worse_figure(Change.VALUE, old, new, tolerance)
     if old.status in PROVED and new.status not in PROVED:
         yield _difference(Change.PROOF, new, _proof(old), _proof(new))
-    else:
-        yield from _worse_bound(old, new, tolerance)
+    elif new.status not in PROVED:
+        yield from _worse_figure(Change.BOUND, old, new, tolerance)
 
 
 def _difference(
@@ -147,20 +147,17 @@ def _difference(
     return Difference(change, record.family, record.instance, before, after, size)
 
 
-def _worse_value(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Difference]:
-    if old.value is None:
+def _worse_figure(
+    change: Change, old: BenchRecord, new: BenchRecord, tolerance: float
+) -> Iterator[Difference]:
+    # Lower values and higher bounds are better.
+    before, after = getattr(old, change), getattr(new, change)
+    if before is None:
         return
-    if new.value is None or is_above(new.value, old.value, tolerance):
-        size = (new.value - old.value) / old.value if new.value is not None and old.value else None
-        yield _difference(Change.VALUE, new, written(old.value), written(new.value), size)
-
-
-def _worse_bound(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Difference]:
-    if old.bound is None or new.status in PROVED:
-        return
-    if new.bound is None or is_above(old.bound, new.bound, tolerance):
-        size = None if new.bound is None else (new.bound - old.bound) / old.bound
-        yield _difference(Change.BOUND, new, written(old.bound), written(new.bound), size)
+    less, more = (before, after) if change is Change.VALUE else (after, before)
+    if after is None or is_above(more, less, tolerance):
+        size = (after - before) / before if after is not None and before else None
+        yield _difference(change, new, written(before), written(after), size)
 
 
 def _contradictions(pair: Pair) -> Iterator[Contradiction]:

@@ -8,9 +8,13 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import Records
-from ppsolve.solver.studies.bench.report.cases import ScoredRecord, cases_of
+from ppsolve.solver.studies.bench.report.cases import (
+    Contradiction,
+    ScoredRecord,
+    cases_of,
+    contradictions,
+)
 from ppsolve.solver.studies.bench.report.comparison import Comparison, compare
-from ppsolve.solver.studies.bench.report.findings import Contradiction, contradictions
 from ppsolve.solver.studies.bench.report.rows import (
     FamilyRow,
     GapCurve,

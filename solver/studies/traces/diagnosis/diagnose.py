@@ -14,7 +14,9 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.result import Status
+from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.trace.table import KINDS, Trace
 from ppsolve.solver.bounds.exchange import exchange_bound
 from ppsolve.solver.bounds.flow.flow import Paths
@@ -22,7 +24,6 @@ from ppsolve.solver.bounds.memory_time import memory_time
 from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.studies.traces.clocks import op_table
 from ppsolve.solver.studies.traces.diagnosis.changes import changes_of, known_help, searched_help
 from ppsolve.solver.studies.traces.diagnosis.steps import (
     DIAGNOSIS,
@@ -40,8 +41,8 @@ from ppsolve.solver.studies.traces.diagnosis.verdict import (
     StepVerdict,
     mean_of,
 )
-from ppsolve.solver.studies.traces.fits import one_way_of
-from ppsolve.solver.studies.traces.replay import Recorded, least_span
+from ppsolve.solver.studies.traces.fits import fit, one_way_of, op_table
+from ppsolve.solver.studies.traces.replay import Recorded, least_span, median_instance
 
 
 @dataclass(frozen=True)
@@ -411,3 +412,50 @@ def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
     ends = schedule.start + problem.duration
     replicas = (problem.replica == replica for replica in range(len(step.parts)))
     return [int(ends[mine].max() - schedule.start[mine].min()) for mine in replicas]
+
+
+def changed_instance(
+    trace: Trace, change: str, name: str = "trace", capacity: Sequence[int] | None = None
+) -> PipelineInstance:
+    """Return the median step of a run with a change, in the memory that `diagnose` assumes.
+
+    To exchange micro-batches is about single ones: for it the instance is the recorded step of the
+    median replay, with all replicas. Raises `InputError` for an unknown change, or
+    one that means nothing in this run.
+
+    Parameters
+    ----------
+    trace : Trace
+        A checked trace.
+    change : str
+        As `Help.change` names it; hyphens may stand for its blanks.
+    name : str
+        Name of the instance.
+    capacity : sequence of int, optional
+        As for `diagnose`.
+
+    Returns
+    -------
+    PipelineInstance
+        Its `description` says what is assumed.
+    """
+    steps = steps_of(trace)
+    recorded = recorded_variant(steps, capacity)
+    changes = changes_of(steps, recorded)
+    known = {one.change if isinstance(one, Help) else one.name: one for one in changes}
+    wanted = change.replace("-", " ")
+    if wanted not in known:
+        hint = did_you_mean(wanted, known)
+        raise InputError(f'unknown change "{change[:40]}"{hint}', field="--change")
+    found = known[wanted]
+    if isinstance(found, Help):
+        raise InputError(f"{wanted} means nothing here: {found.assumes}", field="--change")
+    if found.name == "exchange":
+        by_replay = sorted(steps, key=lambda step: max(step.replays))
+        return found.pipeline(by_replay[(len(steps) - 1) // 2], is_free=True)
+    memory = {"capacity": list(found.capacity), "activation": 1}
+    about = f"{found.name}: {found.assumes}; medians of the recorded steps"
+    fits = fit(trace)
+    return median_instance(
+        trace, fits, name, found.times, memory=memory, description=about, **found.placement
+    )

@@ -18,7 +18,7 @@ from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.bounds.flow.flow import Flow, flow_of
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
-from ppsolve.solver.studies.traces.clocks import F, op_table
+from ppsolve.solver.studies.traces.fits import F, op_table
 from ppsolve.solver.studies.traces.replay import FIELDS, Recorded, least_time
 
 Times = dict[str, IntArray]
