@@ -24,7 +24,6 @@ from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.interruptible import call_within
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
@@ -268,28 +267,6 @@ class UnreadyTask(Task):
     def __init__(self, kind: Kind[Any], instance: Instance) -> None:
         scale = TimeScale.fit((), instance.time_unit)
         super().__init__(kind, instance, scale, kind.objective_of(instance))
-
-    def find_bounds(self, clock: Clock | None = None) -> None:
-        """Find no bound."""
-
-    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
-        """Refuse: the clock of such a run is over before its first heuristic."""
-        raise AssertionError("no heuristic runs before there is a problem")
-
-    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic that was not run."""
-        _, entry = self.kind.documents(self.kind.value_unit(self.instance))
-        found: HeuristicEntry = entry(
-            name=outcome.name, status=outcome.status, reason=outcome.reason
-        )
-        return found
-
-    def value_of(self, outcome: HeuristicOutcome) -> None:
-        """Return None: no heuristic was run."""
-
-    def figures(self) -> dict[str, Any]:
-        """Return no fields."""
-        return {}
 
 
 FIRST_SHARE = 0.5

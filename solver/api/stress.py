@@ -119,10 +119,9 @@ def _schedule_of(
 ) -> Schedule:
     try:
         found = schedule_of(entry, instance, problem)
-    except InputError as error:
-        raise InputError(error.message, source=source, field=field) from None
-    except DeadlockError as error:
-        raise InputError(str(error), source=source, field=field) from None
+    except (InputError, DeadlockError) as error:
+        text = error.message if isinstance(error, InputError) else str(error)
+        raise InputError(text, source=source, field=field) from None
     if found is None:
         raise InputError("not a whole schedule", source=source, field=field)
     return found.normalised()

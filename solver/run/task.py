@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from ppsolve.models.core.problem import Objective
@@ -17,8 +16,10 @@ from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutc
 from ppsolve.solver.run.step import Step, Steps
 
 
-class Task(ABC):
+class Task:
     """An instance that is being solved. Values and bounds are whole numbers of one unit.
+
+    By itself it knows nothing: no bound, no heuristic, no figures.
 
     Parameters
     ----------
@@ -159,7 +160,6 @@ class Task(ABC):
         outcome = self.outcomes.get(name)
         return outcome is not None and outcome.status is not HeuristicStatus.NOT_APPLICABLE
 
-    @abstractmethod
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule, or by those that the time allows.
 
@@ -174,7 +174,6 @@ class Task(ABC):
             No schedule keeps the capacity of a pool.
         """
 
-    @abstractmethod
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Run one heuristic, propose its schedule and note its outcome.
 
@@ -185,15 +184,19 @@ class Task(ABC):
         effort : Effort, optional
             How long it may go on if it searches; its usual effort by default.
         """
+        raise AssertionError("no heuristic runs before there is a problem")
 
-    @abstractmethod
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
+        _, entry = self.kind.documents(self.kind.value_unit(self.instance))
+        given = {"name": outcome.name, "status": outcome.status, "reason": outcome.reason}
+        found: HeuristicEntry = entry(**given)
+        return found
 
-    @abstractmethod
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached, None where its schedule breaks a rule."""
+        return None
 
-    @abstractmethod
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best schedule has; none without a schedule."""
+        return {}

@@ -31,6 +31,9 @@ class ClusterParams:
     hurried: float = 0.5  # those seconds if the run was interrupted
 
 
+CLUSTER = ClusterParams()
+
+
 class DaskEngine(Engine):
     """Runs calls on the workers of a dask cluster.
 
@@ -50,12 +53,7 @@ class DaskEngine(Engine):
     """
 
     def __init__(
-        self,
-        scheduler: str | None = None,
-        *,
-        cluster: Any = None,
-        processes: int = 1,
-        params: ClusterParams = ClusterParams(),
+        self, scheduler: str | None = None, *, cluster: Any = None, processes: int = 1
     ) -> None:
         try:
             import distributed
@@ -64,7 +62,6 @@ class DaskEngine(Engine):
             raise InputError(text, field="--engine") from None
         self._dask = distributed
         self._scheduler, self._cluster, self._processes = scheduler, cluster, processes
-        self._params = params
 
     def map(
         self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
@@ -85,7 +82,7 @@ class DaskEngine(Engine):
                     places[future.key] = index
                     ended.add(future)
 
-            submit(self._params.ahead)
+            submit(CLUSTER.ahead)
             while places:
                 future = next(ended)
                 yield self._finished(future, places.pop(future.key))
@@ -96,12 +93,12 @@ class DaskEngine(Engine):
         where = self._cluster
         if self._scheduler is None and where is None:
             where = self._dask.LocalCluster(**self._of_this_machine())
-            stack.enter_context(_closed_in_time(where, self._params))
+            stack.enter_context(_closed_in_time(where))
         try:
-            client = self._dask.Client(where or self._address(), timeout=self._params.connecting)
+            client = self._dask.Client(where or self._address(), timeout=CLUSTER.connecting)
         except (OSError, ValueError) as error:
             raise EngineError(f"no dask scheduler at {self._scheduler}: {error}") from None
-        stack.enter_context(_closed_in_time(client, self._params))
+        stack.enter_context(_closed_in_time(client))
         return client
 
     def _address(self) -> str:
@@ -140,13 +137,13 @@ class DaskEngine(Engine):
 
 
 @contextmanager
-def _closed_in_time(opened: Any, params: ClusterParams) -> Iterator[None]:
+def _closed_in_time(opened: Any) -> Iterator[None]:
     """Close a client or a cluster at the end of the block, once: a second time may hang."""
-    seconds = params.closing
+    seconds = CLUSTER.closing
     try:
         yield
     except BaseException:
-        seconds = params.hurried
+        seconds = CLUSTER.hurried
         raise
     finally:
         with suppress(TimeoutError):

@@ -30,6 +30,9 @@ class PoolParams:
     sending: float = 60.0  # seconds in which a process must take its item
 
 
+POOL = PoolParams()
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of one call, kept from outside its process; none by default."""
@@ -38,9 +41,7 @@ class Limits:
     memory: int | None = None  # resident bytes of the process and of all that it started
 
 
-def wall_cap(
-    time_limit: float | None, *, is_kept: bool, params: PoolParams = PoolParams()
-) -> float | None:
+def wall_cap(time_limit: float | None, *, is_kept: bool) -> float | None:
     """Return the seconds after which a solve with a time limit is overdue.
 
     Parameters
@@ -49,8 +50,6 @@ def wall_cap(
         Seconds that the solve was given.
     is_kept : bool
         Whether the limit is one of wall time: deterministic runs have none.
-    params : PoolParams
-        Factor and margin.
 
     Returns
     -------
@@ -59,7 +58,7 @@ def wall_cap(
     """
     if not time_limit or not is_kept:
         return None
-    return time_limit * params.limit_factor + params.margin
+    return time_limit * POOL.limit_factor + POOL.margin
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,6 @@ class LocalEngine(Engine):
         Helper to fork from, which stays; one for each `map` by default.
     is_wanted : callable, optional
         Asked at each look; once it returns false, calls are ended and no more answers come.
-    params : PoolParams
-        Seconds between looks, and to send items.
     """
 
     def __init__(
@@ -120,12 +117,11 @@ class LocalEngine(Engine):
         processes: int = 1,
         server: ForkServer | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
-        params: PoolParams = PoolParams(),
     ) -> None:
         if processes < 1:
             raise InputError(f"expected at least 1, got {processes}", field="processes")
         self._processes = processes
-        self._server, self._is_wanted, self._params = server, is_wanted, params
+        self._server, self._is_wanted = server, is_wanted
 
     def map(
         self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
@@ -140,21 +136,21 @@ class LocalEngine(Engine):
             try:
                 while True:
                     for index, item in islice(waiting, self._processes - len(running)):
-                        call = _WatchedCall(index, (function, item), server.begin(), self._params)
+                        call = _WatchedCall(index, (function, item), server.begin())
                         running.append(call)
                         selector.register(call.connection, selectors.EVENT_READ, call)
                     # The next processes start while whoever asked takes these answers.
                     yield from (call.finished() for call in over)
                     if not running or not self._is_wanted():
                         return
-                    for key, _ in selector.select(self._params.look):
+                    for key, _ in selector.select(POOL.look):
                         if key.data.read():
                             selector.unregister(key.fileobj)
                     if time.monotonic() >= next_look:
                         memory = {} if limits.memory is None else group_memory()
                         for call in running:
                             call.watch(limits, memory)
-                        next_look = time.monotonic() + self._params.look
+                        next_look = time.monotonic() + POOL.look
                     over = [call for call in running if call.is_over]
                     running = [call for call in running if not call.is_over]
             finally:
@@ -168,10 +164,8 @@ class LocalEngine(Engine):
 class _WatchedCall:
     """A call of a function on its item, in a process of its own behind `connection`."""
 
-    def __init__(
-        self, index: int, call: tuple[Any, Any], connection: socket.socket, params: PoolParams
-    ) -> None:
-        self._index, self._call, self._params = index, call, params
+    def __init__(self, index: int, call: tuple[Any, Any], connection: socket.socket) -> None:
+        self._index, self._call = index, call
         self._received = bytearray()
         self._began = time.monotonic()
         self._killed: tuple[Failure, str] | None = None
@@ -203,7 +197,7 @@ class _WatchedCall:
         except Exception as error:
             self._kill(Failure.ERROR, f"the item cannot be sent: {error}")
             return
-        self.connection.settimeout(self._params.sending)
+        self.connection.settimeout(POOL.sending)
         # A process that has ended meanwhile says so by its status.
         with suppress(OSError):
             self.connection.sendall(LENGTH.pack(len(data)) + data)

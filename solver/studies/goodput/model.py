@@ -241,16 +241,5 @@ def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
 
 
 def _row(configuration: Sequence[int], figures: Sequence[float] | None) -> GoodputRow:
-    nodes, replicas, atomic, accum = configuration
-    step_time, throughput, efficiency, goodput = figures or (None, None, None, 0.0)
-    return GoodputRow(
-        num_nodes=nodes,
-        num_replicas=replicas,
-        atomic_bsz=atomic,
-        accum_steps=accum,
-        batch_size=_batch(configuration),
-        step_time=step_time,
-        throughput=throughput,
-        efficiency=efficiency,
-        goodput=goodput,
-    )
+    values = (*configuration, _batch(configuration), *(figures or (None, None, None, 0.0)))
+    return GoodputRow.model_validate(dict(zip(GoodputRow.model_fields, values, strict=True)))

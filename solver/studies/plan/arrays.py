@@ -71,18 +71,10 @@ class PipelineArrays:
         for pair, ticks in pipeline.lags.items():
             lag[pair] = ticks
         held, freed, room = _memory(pipeline, device, len(duration))
+        allreduce = None if reduced is None else np.array(reduced)
         has_optimizer = any(pipeline.layers.optimizer)
-        return cls(
-            pipeline=pipeline,
-            device=device,
-            duration=duration,
-            lag=lag,
-            held=held,
-            freed=freed,
-            room=room,
-            allreduce=None if reduced is None else np.array(reduced),
-            optimizer=np.array(pipeline.sums("optimizer")) if has_optimizer else None,
-        )
+        optimizer = np.array(pipeline.sums("optimizer")) if has_optimizer else None
+        return cls(pipeline, device, duration, lag, held, freed, room, allreduce, optimizer)
 
     @property
     def microbatches(self) -> int:

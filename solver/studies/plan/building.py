@@ -184,15 +184,9 @@ class PipelineBuilder:
 
     def _split_problem(self, size: int, devices: Devices, in_flight: Devices) -> SplitProblem:
         layers, capacity = self.layers(size), self.capacity
-        room = None if capacity is None else layers.grains(capacity)
-        return SplitProblem(
-            times=layers.work,
-            static=layers.whole("state"),
-            activation=layers.whole("activation"),
-            stage_to_device=devices,
-            capacity=None if room is None else (room,) * (max(devices) + 1),
-            in_flight=in_flight,
-        )
+        static, activation = layers.whole("state"), layers.whole("activation")
+        room = None if capacity is None else (layers.grains(capacity),) * (max(devices) + 1)
+        return SplitProblem(layers.work, static, activation, devices, room, in_flight)
 
     def least_step(self, configuration: Configuration) -> Fraction:
         """Return a lower bound on the step under any split and schedule.

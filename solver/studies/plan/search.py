@@ -124,13 +124,12 @@ class PlanSearch:
         if winner is None or self.result is not None:
             return
         start = winner.known_start()
-        assert start is not None
-        assert winner.arrays is not None
-        assert winner.step.method is not None
+        arrays, method = winner.arrays, winner.step.method
+        assert start is not None and arrays is not None and method is not None
         instance = self._instance(winner)
-        self.result = result_of(instance, winner.arrays, start, winner.step.method)
+        self.result = result_of(instance, arrays, start, method)
         if self.limits.runtime is not None:
-            figures = figures_of(self.limits.runtime, instance, winner.step.method)
+            figures = figures_of(self.limits.runtime, instance, method)
             self.result = self.result.model_copy(update={RULE: figures})
 
     def is_outdone(self, candidate: Candidate) -> bool:

@@ -190,8 +190,6 @@ class _SplitModel:
         effort = max(limit, 0.0)
         solver = configured(SearchLimits(seconds=None, deterministic=effort, is_plain=True))
         status = solver.solve(self.model)
-        if status == cp_model.MODEL_INVALID:
-            raise RuntimeError("CP-SAT refused the model as invalid")
         found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
         return _SplitOutcome(
             self._boundaries(solver) if found else None,

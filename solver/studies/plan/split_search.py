@@ -429,17 +429,10 @@ class SplitSearch:
         least = makespan_bound(arrays)
         if least >= limit or lacks_room(arrays):
             return None
-        other = Candidate(
-            index=candidate.index,
-            configuration=candidate.configuration,
-            samples_per_time=candidate.samples_per_time,
-            efficiency=candidate.efficiency,
-            step=StepTime(least * self._tick(candidate)),
-            level=Level.SHAPED,
-            boundaries=split,
-            arrays=arrays,
-            parent=candidate,
-        )
+        rate, step = candidate.samples_per_time, StepTime(least * self._tick(candidate))
+        about = candidate.index, candidate.configuration, rate, candidate.efficiency
+        other = Candidate(*about, step, Level.SHAPED, parent=candidate)
+        other.show(split, None, arrays)
         other.take(self.schedule(arrays, self.rules(candidate)))
         if (candidate.step.reached or math.inf) <= (other.step.reached or math.inf):
             other.start = None
