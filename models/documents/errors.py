@@ -106,10 +106,13 @@ class MemoryDeadlockError(PpsolveError):
         super().__init__(f"memory deadlock: {op} waits for memory of {pool} that is never released")
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def is_interrupt(error: BaseException | None) -> bool:
     """Return True if an interrupt is behind an error, as where a compiled module was loading."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(isinstance(each, KeyboardInterrupt) for each in causes(error))

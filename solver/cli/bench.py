@@ -334,9 +334,7 @@ def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
     if kind == ".html":
         by_name = None if drawn is None else {picture.name: picture for picture in drawn}
         return html_report(report, by_name)
-    if kind == ".csv":
-        return csv_report(report)
-    return _json(report) if kind == ".json" else markdown_report(report)
+    return {".csv": csv_report, ".json": _json, ".md": markdown_report}[kind](report)
 
 
 def _write_pictures(folder: Path, drawn: list[Picture]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from ppsolve.models.documents.errors import InputError, PpsolveError, is_interrupt
+from ppsolve.models.documents.errors import InputError, PpsolveError, causes, is_interrupt
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
 
 if TYPE_CHECKING:
@@ -181,13 +181,11 @@ _STARVING = (ImportError, RuntimeError, OSError, SystemError)
 
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Say if a lack of memory is behind an error, as where a library could not load."""
-    while error is not None:
-        if isinstance(error, MemoryError):
-            return True
-        if isinstance(error, _STARVING) and _STARVED.search(str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(
+        isinstance(each, MemoryError)
+        or (isinstance(each, _STARVING) and _STARVED.search(str(each)) is not None)
+        for each in causes(error)
+    )
 
 
 def _is_about_stream(error: Exception) -> bool:
@@ -207,7 +205,9 @@ def _report_internal(error: Exception, *, with_traceback: bool) -> None:
     )
 
 
-INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP")
+INTERRUPTS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 """Signals that ask a run to end, Ctrl-C first."""
 
 
@@ -223,9 +223,8 @@ def end_like_ctrl_c() -> None:
         if waiting:
             raise waiting.pop()
 
-    for name in INTERRUPTS[1:]:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+    for number in INTERRUPTS[1:]:
+        if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, handler)
 
 
@@ -234,10 +233,8 @@ def end_process(code: str | int | None) -> NoReturn:
 
     All is said and saved by then: signals are ignored while the interpreter is torn down.
     """
-    for name in INTERRUPTS:
-        number = getattr(signal, name, None)
-        if number is not None:
-            signal.signal(number, signal.SIG_IGN)
+    for number in INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
     is_left = any(one.daemon and one.is_alive() for one in threading.enumerate())
     if is_left and (code is None or isinstance(code, int)):
         for stream in (sys.stdout, sys.stderr):

@@ -36,9 +36,8 @@ def heuristics_command(
     """
     known = list(all_heuristics().values())
     instance = None if file is None else load_instance(file)
-    if instance is None:
-        obstacles = None
-    else:
+    obstacles = None
+    if instance is not None:
         obstacles = [kind_of(instance).obstacle(one, instance) for one in known]
     if as_json:
         print_json([_row(one, number, obstacles) for number, one in enumerate(known)])
@@ -49,14 +48,8 @@ def heuristics_command(
 
 
 def _row(heuristic: Heuristic, number: int, obstacles: list[str | None] | None) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "name": heuristic.name,
-        "summary": heuristic.summary,
-        "made_for": heuristic.made_for,
-        "needs": list(heuristic.needs),
-        "source": heuristic.source,
-        "is_search": heuristic.is_search,
-    }
+    names = ("name", "summary", "made_for", "needs", "source", "is_search")
+    row = {name: getattr(heuristic, name) for name in names}
     if obstacles is not None:
         row |= {"applies": obstacles[number] is None, "reason": obstacles[number]}
     return row

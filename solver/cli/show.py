@@ -76,13 +76,6 @@ class Given:
         refuse_huge_numbers(self.data, self.source)
         return validated(ScheduleDocument, written, self.source)
 
-    def with_carried(self) -> Given:
-        """Return the same with the instance that the result carries, where it stands alone."""
-        if self.instance is not None or self.data is None or self.data.get(CARRIED) is None:
-            return self
-        instance = instance_in(self.data, self.source)
-        return replace(self, instance=instance, instance_source=self.source)
-
 
 def read_given(files: list[Path]) -> Given:
     """Read one or two files, in either order: an instance is what has a ``kind``.
@@ -255,13 +248,16 @@ def _simulated(given: Given, name: str, *, group_size: int | None, exact: bool) 
 
 
 def _with_carried(given: Given) -> Given:
-    """Add the instance that a result carries, so that its schedule is checked."""
+    """Take the instance that a result carries, if there is no other one."""
+    if given.instance is not None or given.data is None or given.data.get(CARRIED) is None:
+        return given
     try:
-        return given.with_carried()
+        instance = instance_in(given.data, given.source)
     except InputError as error:
         # Such as a kind of a package that is not installed here: the ops can still be drawn.
         say(f"warning: {error}; the schedule is drawn unchecked")
         return given
+    return replace(given, instance=instance, instance_source=given.source)
 
 
 def _figure(

@@ -53,8 +53,6 @@ def _places_of(instance: PipelineInstance, changes: Sequence[PipelineChange]) ->
 def ends_first(count: int) -> list[int]:
     """Return 0 to count - 1 in an order of last, first, then middles of known neighbours."""
     order, waiting = [count - 1, 0][: max(0, count)], [(0, count - 1)]
-    if count == 1:
-        return [0]
     while waiting:
         first, last = waiting.pop(0)
         middle = (first + last) // 2

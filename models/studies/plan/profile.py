@@ -107,8 +107,8 @@ class LayerProfile(HasBackward):
     def by_size(self) -> dict[str, Any]:
         """Return every amount that depends on the micro-batch size, by field."""
         fields = ("forward", "backward", "backward_input", "backward_weight")
-        given = {field: getattr(self, field) for field in (*fields, "activation_bytes")}
-        given["output_bytes"] = self.output_bytes
+        sizes = ("activation_bytes", "output_bytes")
+        given = {field: getattr(self, field) for field in (*fields, *sizes)}
         return {field: amount for field, amount in given.items() if amount is not None}
 
 

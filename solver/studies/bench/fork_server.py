@@ -203,7 +203,7 @@ class _ForkLoop:
                     return
         finally:
             for child in self._children:
-                _kill_group(child)
+                kill_group(child)
 
     def _accept(self) -> bool:
         """Fork for the next call; return false if there will be none."""
@@ -245,13 +245,14 @@ class _ForkLoop:
             child, status = os.waitpid(-1, os.WNOHANG)
             if child == 0:
                 return
-            _kill_group(child)
+            kill_group(child)
             code = os.waitstatus_to_exitcode(status)
             with self._children.pop(child) as connection, suppress(OSError):
                 connection.sendall(END.pack(child, code))
 
 
-def _kill_group(leader: int) -> None:
+def kill_group(leader: int) -> None:
+    """Kill a process and all of its group, if they are still there."""
     with suppress(OSError):
         os.killpg(leader, signal.SIGKILL)
 

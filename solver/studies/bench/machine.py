@@ -37,12 +37,17 @@ def this_machine() -> str:
 
 
 def _cpu() -> str:
+    return _in_proc("cpuinfo", "model name", ":") or platform.processor() or platform.machine()
+
+
+def _in_proc(file: str, wanted: str, separator: str) -> str:
+    # What stands behind a name; empty where there is no such file or name.
     with suppress(OSError):
-        for line in (_PROC / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name" and value.strip():
+        for line in (_PROC / file).read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(separator)
+            if name.strip() == wanted and value.strip():
                 return value.strip()
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def memory_size() -> int:
@@ -100,9 +105,4 @@ def _group_memory_by_ps() -> dict[int, int]:
 
 def kernel_kills() -> int:
     """Return the number of processes that Linux has killed so far because memory ran out."""
-    with suppress(OSError):
-        for line in (_PROC / "vmstat").read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    return 0
+    return int(_in_proc("vmstat", "oom_kill", " ") or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import selectors
 import signal
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.record import Failure
-from ppsolve.solver.studies.bench.fork_server import END, LENGTH, START, ForkServer
+from ppsolve.solver.studies.bench.fork_server import END, LENGTH, START, ForkServer, kill_group
 from ppsolve.solver.studies.bench.machine import GIB, group_memory, kernel_kills, this_machine
 
 
@@ -222,8 +221,7 @@ class _WatchedCall:
     def abandon(self) -> None:
         """Kill the process and all that it started."""
         if self.process is not None and not self.is_over:
-            with suppress(OSError):
-                os.killpg(self.process, signal.SIGKILL)
+            kill_group(self.process)
 
     def finished(self) -> Finished:
         """Return the answer, or how the process ended without one."""

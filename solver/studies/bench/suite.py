@@ -410,6 +410,7 @@ class Suite:
         self, items: Sequence[BenchItem], file: BenchFile, *, retry_failed: bool = False
     ) -> None:
         self._items, self._file = items, file
+        self._asked = {item.key for item in items}
         self._attempts: dict[str, int] = {}
         if retry_failed:
             self._drop_failed()
@@ -419,18 +420,16 @@ class Suite:
     @property
     def records(self) -> list[BenchRecord]:
         """Records of these items so far."""
-        asked = {item.key for item in self._items}
-        return [record for record in self._file.records if record.key in asked]
+        return [record for record in self._file.records if record.key in self._asked]
 
     @property
     def others(self) -> list[BenchRecord]:
         """Records of these instances with other settings or code."""
-        asked = {item.key for item in self._items}
         names = {(item.family, item.instance.name) for item in self._items}
         return [
             record
             for record in self._file.records
-            if record.key not in asked and (record.family, record.instance) in names
+            if record.key not in self._asked and (record.family, record.instance) in names
         ]
 
     def _drop_failed(self) -> None:

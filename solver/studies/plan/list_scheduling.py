@@ -37,7 +37,6 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import InFlightPipeline, InFlightState, schedule_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
 from ppsolve.solver.kinds.pipeline.kind import PipelineTask
-from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import settings_of
 from ppsolve.solver.run.options import Options
@@ -153,17 +152,13 @@ class QuickScheduler:
         arrays : PipelineArrays
             The pipeline.
         names : sequence of str
-            Heuristics; those that search are left out. Or a runtime of few orders, of which the
-            best is taken.
+            Heuristics; those that search are left out.
 
         Returns
         -------
         QuickSchedule or None
             None where none applies and fits the memory.
         """
-        for family in FAMILIES:
-            if family.name in names:
-                return self._of_runtime(arrays, family)
         instance, problem = lowered(arrays)
         for heuristic in chosen_heuristics(instance, names):
             found = None if heuristic.is_search else self._made(heuristic, instance, problem)
@@ -171,7 +166,21 @@ class QuickScheduler:
                 return QuickSchedule(_unit_time(found), heuristic.name, start=found.start)
         return None
 
-    def _of_runtime(self, arrays: PipelineArrays, family: RuntimeFamily) -> QuickSchedule | None:
+    def of_runtime(self, arrays: PipelineArrays, family: RuntimeFamily) -> QuickSchedule | None:
+        """Return the best of the orders that a runtime of few orders runs.
+
+        Parameters
+        ----------
+        arrays : PipelineArrays
+            The pipeline.
+        family : RuntimeFamily
+            The runtime.
+
+        Returns
+        -------
+        QuickSchedule or None
+            None where none fits the memory.
+        """
         key = (family.name, *arrays.key)
         if key not in self._known:
             instance, problem = lowered(arrays)

@@ -408,7 +408,7 @@ class PlanSearch:
         allowed, runtime = self.request.search.schedules, self.limits.runtime
         if runtime is not None and candidate.arrays is not None:
             quick = self.quick(candidate.configuration)
-            if candidate.take(quick.named(candidate.arrays, [runtime.name])):
+            if candidate.take(quick.of_runtime(candidate.arrays, runtime)):
                 self.note(candidate)
             candidate.is_final = True
             if candidate.step.reached is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -239,17 +240,11 @@ def fit(trace: Trace) -> Fits:
     return Fits(times, jitter, latency, unusual, warnings)
 
 
-def _by_stage_and_kind(trace: Trace) -> Iterator[tuple[int, int, Trace]]:
-    for stage in range(int(trace.stage.max()) + 1):
-        for kind in range(NUM_COMPUTE):
-            group = trace.where((trace.stage == stage) & (trace.kind == kind))
-            if len(group):
-                yield stage, kind, group
-
-
 def _stage_times(trace: Trace, held: Mapping[tuple[int, int], float]) -> Iterator[StageTime]:
-    for stage, kind, group in _by_stage_and_kind(trace):
-        lengths = group.duration
+    for stage, kind in product(range(int(trace.stage.max()) + 1), range(NUM_COMPUTE)):
+        lengths = trace.duration[(trace.stage == stage) & (trace.kind == kind)]
+        if not len(lengths):
+            continue
         median, mean = float(np.median(lengths)), float(lengths.mean())
         spread = 1.4826 * float(np.median(np.abs(lengths - median)))
         variation = spread / mean if mean else 0.0

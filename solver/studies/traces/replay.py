@@ -53,12 +53,10 @@ class Recorded:
         instance = pipeline_of(compute, unit)
         problem = lower_pipeline(instance)
         row = np.full(problem.num_ops, FREE, dtype=np.int64)
-        rows = np.arange(len(compute))
         for kind, name in enumerate(KINDS):
             if name in problem.kinds:
-                mine = rows[compute.kind == kind]
-                ops = problem.grid(name)[compute.stage[mine], compute.microbatch[mine]]
-                row[ops] = mine
+                mine = np.flatnonzero(compute.kind == kind)
+                row[problem.grid(name)[compute.stage[mine], compute.microbatch[mine]]] = mine
         return cls(compute, instance, problem, row)
 
     @property

@@ -103,11 +103,7 @@ class ScoredRecord:
 
     def is_best(self, outcome: Outcome) -> bool:
         """Return True if no method has a smaller value."""
-        return (
-            outcome.value is not None
-            and self.best is not None
-            and is_equal(outcome.value, self.best)
-        )
+        return self.excess(outcome.value) == 0.0
 
 
 def is_equal(one: float, other: float) -> bool:

@@ -224,15 +224,11 @@ class Searches:
         self._preparing: list[float] = []
 
     @property
-    def preparing_seconds(self) -> float:
-        """Wall seconds of the quickest preparation so far: the first ones may compile."""
-        return min(self._preparing, default=0.0)
-
-    @property
     def seconds_of_change(self) -> float:
         """Wall seconds without which a change is not begun, and those of its first step."""
-        # On a busy machine preparing takes longer.
-        return max(DIAGNOSIS.preparing, 2 * self.preparing_seconds) + DIAGNOSIS.per_step
+        # The quickest preparation so far: the first ones may compile. A busy machine takes longer.
+        preparing = 2 * min(self._preparing, default=0.0)
+        return max(DIAGNOSIS.preparing, preparing) + DIAGNOSIS.per_step
 
     def answer(
         self, variant: Variant, step: DiagnosedStep, *, is_free: bool, seconds: float, seed: int = 1
