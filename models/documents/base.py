@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from numbers import Integral, Real
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -161,8 +161,36 @@ class StrictModel(BaseModel):
         Self
             The validated model.
         """
-        with _explained(cls, source):
-            return cls.model_validate(data)
+        return validated(cls, data, source)
+
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def validated(model: type[Document], data: Any, source: str | None) -> Document:
+    """Validate parsed JSON.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        The model.
+    data : object
+        Parsed JSON.
+    source : str, optional
+        Name of its file.
+
+    Returns
+    -------
+    BaseModel
+        The document.
+
+    Raises
+    ------
+    InputError
+        Names the file and the first wrong field.
+    """
+    with _explained(model, source):
+        return model.model_validate(data)
 
 
 @contextmanager

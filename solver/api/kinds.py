@@ -9,8 +9,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
@@ -19,8 +17,8 @@ from ppsolve.models.documents.base import (
     as_moment,
     describe,
     did_you_mean,
-    explain,
     field_path,
+    validated,
 )
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
@@ -252,10 +250,7 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
         model = models[1]
     else:
         return None
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, model, source) from None
+    return validated(model, data, source)
 
 
 def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> Schedule | None:

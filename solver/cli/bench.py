@@ -40,12 +40,7 @@ from ppsolve.solver.studies.bench.many import set_up
 from ppsolve.solver.studies.bench.pool import Engine, Limits
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.studies.bench.suite import BenchItem, Shard, Suite, code_of, collect, distinct
-from ppsolve.solver.views.bench.outputs import (
-    csv_report,
-    html_report,
-    markdown_report,
-    terminal_report,
-)
+from ppsolve.solver.views.bench import outputs as report_as
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
@@ -288,7 +283,7 @@ def bench_report_command(
     if as_json:
         typer.echo(_json(found), nl=False)
     else:
-        stdout_console().print(terminal_report(found, verbose=verbose))
+        stdout_console().print(report_as.terminal_report(found, verbose=verbose))
     if found.contradictions:
         raise typer.Exit(ExitCode.CHECK_FAILED)
     if found.comparison is not None and found.comparison.regressions:
@@ -333,8 +328,9 @@ def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
 def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
     if kind == ".html":
         by_name = None if drawn is None else {picture.name: picture for picture in drawn}
-        return html_report(report, by_name)
-    return {".csv": csv_report, ".json": _json, ".md": markdown_report}[kind](report)
+        return report_as.html_report(report, by_name)
+    made = {".csv": report_as.csv_report, ".json": _json, ".md": report_as.markdown_report}
+    return made[kind](report)
 
 
 def _write_pictures(folder: Path, drawn: list[Picture]) -> None:

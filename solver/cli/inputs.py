@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, cast
 
-from pydantic import BaseModel, ValidationError
-
-from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
@@ -24,8 +21,6 @@ from ppsolve.solver.views.wording import rounding_note
 MOST_NUMBERS = 100_000
 """Longer lists of numbers are refused: they would fill the memory."""
 
-Document = TypeVar("Document", bound=BaseModel)
-
 FedOrder = Annotated[
     Path | None,
     value(
@@ -34,34 +29,6 @@ FedOrder = Annotated[
         DATA_ORDER,
     ),
 ]
-
-
-def validated(model: type[Document], data: Any, source: str) -> Document:
-    """Validate parsed JSON.
-
-    Parameters
-    ----------
-    model : type of BaseModel
-        The model.
-    data : object
-        Parsed JSON.
-    source : str
-        Name of its file.
-
-    Returns
-    -------
-    BaseModel
-        The document.
-
-    Raises
-    ------
-    InputError
-        Names the file and the first wrong field.
-    """
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, model, source) from None
 
 
 def load_pipeline(path: Path, other: str | Path = "") -> PipelineInstance:

@@ -203,7 +203,6 @@ class SolveOptions:
     def _budgets(self) -> dict[str, float] | None:
         if not self.params:
             return None
-        from ppsolve.models.documents.errors import InputError
         from ppsolve.solver.run.params import SearchParams, budgets_of
 
         try:
@@ -257,7 +256,6 @@ def split_names(names: str | None) -> list[str] | None:
 
 def own_specs(specs: Iterable[str]) -> list[str]:
     """Return the specs of ``--heuristic``; raises InputError for a function that is not found."""
-    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.api.registry import find_heuristic
     from ppsolve.solver.heuristics.own import EXPECTED, is_spec
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from rich.console import RenderableType
 
+from ppsolve.models.documents.base import validated
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.studies.plan.result import Plan
 from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.api.kinds import CARRIED, NO_INSTANCES, is_result, refuse_huge_numbers
-from ppsolve.solver.cli.inputs import validated
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.views.page.document import page

@@ -15,6 +15,7 @@ from typer import Option
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.documents.base import validated
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
@@ -31,7 +32,7 @@ from ppsolve.solver.api.kinds import (
 )
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
-from ppsolve.solver.cli.inputs import note_rounding, refuse_given, validated, warn_of_units
+from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_outputs, stdout_console
 from ppsolve.solver.cli.solving import print_order, refuse_not_applicable, simulate_entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
@@ -269,7 +270,11 @@ def search_windows(turn: Turn) -> StopReason | None:
     """Solve windows of the best schedule anew."""
     from ppsolve.solver.exact.window_lns import WindowLNS
 
-    search = WindowLNS(turn.task.implied, turn.board, turn.limits(), turn.params.exact.windows)
+    windows = turn.params.exact.windows
+    return _run_out(turn, WindowLNS(turn.task.implied, turn.board, turn.limits(), windows))
+
+
+def _run_out(turn: Turn, search: Any) -> StopReason | None:
     search.run()
     turn.board.units += search.spent
     return StopReason.INTERRUPTED if search.is_interrupted else None
@@ -310,10 +315,7 @@ def bound_by_few_devices(turn: Turn) -> StopReason | None:
     params, limits = turn.params.exact.devices, turn.limits()
     if limits.deterministic is None and not turn.clock.is_limited:
         limits = replace(limits, deterministic=params.unlimited_units)
-    search = FewDevices(turn.task.implied, turn.board, limits, params)
-    search.run()
-    turn.board.units += search.spent
-    return StopReason.INTERRUPTED if search.is_interrupted else None
+    return _run_out(turn, FewDevices(turn.task.implied, turn.board, limits, params))
 
 
 def prove_again(turn: Turn) -> Stop | None:

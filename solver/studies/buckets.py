@@ -64,6 +64,10 @@ def _comms(instance: OverlapInstance) -> list[int]:
     return instance.of_kind(NodeKind.COMM)
 
 
+def _type_of(instance: OverlapInstance, comm: int) -> tuple[str, str | None]:
+    return instance.group_of(comm), instance.nodes[comm].collective
+
+
 def fixed(instance: OverlapInstance, size: int) -> Partition:
     """Cut the collectives of each group and type into buckets of one size, the last one smaller.
 
@@ -78,7 +82,7 @@ def fixed(instance: OverlapInstance, size: int) -> Partition:
     """
     runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for comm in _comms(instance):
-        runs[instance.group_of(comm), instance.nodes[comm].collective].append(comm)
+        runs[_type_of(instance, comm)].append(comm)
     buckets = [
         tuple(run[at : at + size]) for run in runs.values() for at in range(0, len(run), size)
     ]
@@ -197,10 +201,7 @@ class _BucketSearch:
             else node
             for node in self.instance.nodes
         ]
-        types = {
-            (self.instance.group_of(comm), self.instance.nodes[comm].collective)
-            for comm in _comms(self.instance)
-        }
+        types = {_type_of(self.instance, comm) for comm in _comms(self.instance)}
         order = self.instance.collective_order
         order = order if len(types) == len(self.instance.groups) else "free"
         return self.instance.model_copy(update={"nodes": tuple(nodes), "collective_order": order})
@@ -211,11 +212,8 @@ class _BucketSearch:
         if program is not None:
             result: Any = optimize(program, time_limit=limit)
             if result.value is not None:
-                figures = {
-                    "makespan": result.value,
-                    "peak_live_bytes": result.peak_live_bytes or None,
-                }
-                row = row.model_copy(update=figures)
+                peak = result.peak_live_bytes or None
+                row = row.model_copy(update={"makespan": result.value, "peak_live_bytes": peak})
         found = row, float("inf") if row.makespan is None else float(row.makespan)
         if partition not in self.known or found[1] < self.known[partition][1]:
             self.known[partition] = found
@@ -223,9 +221,8 @@ class _BucketSearch:
 
     def _improved(self, best: Partition) -> Partition:
         share = self.clock.share(0.5)
-        better: Partition | None = best
-        while better is not None:
-            best, better = better, self._better(better, share)
+        while (better := self._better(best, share)) is not None:
+            best = better
         return best
 
     def _better(self, best: Partition, share: Clock) -> Partition | None:
@@ -243,8 +240,7 @@ class _BucketSearch:
         """Yield partitions with two neighbouring buckets merged, or one bucket cut in two."""
         runs: dict[tuple[str, str | None], list[tuple[int, ...]]] = defaultdict(list)
         for bucket in partition:
-            node = self.instance.nodes[bucket[0]]
-            runs[self.instance.group_of(bucket[0]), node.collective].append(bucket)
+            runs[_type_of(self.instance, bucket[0])].append(bucket)
         for run in runs.values():
             for one, other in pairwise(run):
                 yield _replaced(partition, (one, other), (one + other,))

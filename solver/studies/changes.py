@@ -9,18 +9,13 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.base import as_json_number, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import DECISIONS
 from ppsolve.solver.studies.generate.flags import PerDevice, parse_number
-from ppsolve.solver.studies.plan.placements import (
-    NamedPlacement,
-    figure_of,
-    on_layout,
-    parsed_pipeline,
-)
+from ppsolve.solver.studies.plan.placements import NamedPlacement, on_layout, parsed_pipeline
 
 
 @dataclass(frozen=True)
@@ -140,7 +135,7 @@ def _with_capacity(instance: PipelineInstance, value: Decimal | PerDevice) -> Pi
     data = instance_data(instance)
     if instance.memory is None:
         raise InputError("this pipeline has no memory; give memory.activation", field="memory")
-    capacity = figure_of(value) if isinstance(value, Decimal) else str(value)
+    capacity = as_json_number(value) if isinstance(value, Decimal) else str(value)
     return parsed_pipeline(data | {"memory": data["memory"] | {"capacity": capacity}})
 
 
@@ -198,7 +193,7 @@ def _scaled(entry: Any, factor: Decimal) -> Any:
         return {name: _scaled(each, factor) for name, each in entry.items()}
     if isinstance(entry, list):
         return [_scaled(each, factor) for each in entry]
-    return figure_of(Decimal(str(entry)) * factor)
+    return as_json_number(Decimal(str(entry)) * factor)
 
 
 def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineInstance:

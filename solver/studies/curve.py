@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from ppsolve.models.core.result import Figure, Result
+from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
@@ -21,7 +22,7 @@ from ppsolve.solver.api.api import optimize
 from ppsolve.solver.studies.cases import TIME_LIMIT, CaseSearch, CaseState
 from ppsolve.solver.studies.changes import AXES, PipelineChange, changes_of, with_decision
 from ppsolve.solver.studies.generate.flags import PerDevice
-from ppsolve.solver.studies.plan.placements import NamedPlacement, figure_of, pipeline_of
+from ppsolve.solver.studies.plan.placements import NamedPlacement, pipeline_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def _place_of(change: PipelineChange, instance: PipelineInstance) -> Place:
     assert made.memory is not None
     assert isinstance(made.memory.capacity, Decimal)
     factor = change.value.removesuffix("p")
-    multiple = None if factor == change.value else figure_of(Decimal(factor))
-    return Place(figure_of(made.memory.capacity), multiple, made)
+    multiple = None if factor == change.value else as_json_number(Decimal(factor))
+    return Place(as_json_number(made.memory.capacity), multiple, made)
 
 
 def _places_of(instance: PipelineInstance, changes: Sequence[PipelineChange]) -> list[Place]:

@@ -152,14 +152,11 @@ class ModelProfile(StrictModel):
         if self.num_layers > MAX_LAYERS:
             text = f"expected at most {MAX_LAYERS} layers, got {self.num_layers}"
             raise error_at(("layers",), text)
-        self._check_times()
-        return self
-
-    def _check_times(self) -> None:
-        for size in self.microbatch_sizes:
+        for size in sizes:
             if not sum(self.amounts("forward", size)) + sum(self.backward(size)):
                 text = f"expected times > 0, all are 0 at micro-batch size {size}"
                 raise error_at(("layers",), text)
+        return self
 
     @property
     def variant(self) -> tuple[int, str]:

@@ -29,6 +29,9 @@ COLUMNS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "start", "
 OPTIONAL = ("length", "origin")
 """Columns that may be `FREE`: unknown."""
 
+EVERY = (*COLUMNS, *OPTIONAL)
+"""All columns."""
+
 
 @dataclass(frozen=True)
 class Notes:
@@ -82,8 +85,7 @@ class Trace:
         """
         free = np.full(len(columns["step"]), FREE)
         given = {"length": free, "origin": np.zeros_like(free), **columns}
-        names = (*COLUMNS, *OPTIONAL)
-        about |= {name: np.asarray(given[name], np.int64) for name in names}
+        about |= {name: np.asarray(given[name], np.int64) for name in EVERY}
         return cls(**about)
 
     def __len__(self) -> int:
@@ -102,15 +104,11 @@ class Trace:
 
     def where(self, mask: Any) -> Self:
         """Return the trace of some rows only; `mask` is bool[n] or row numbers."""
-        columns: dict[str, Any] = {
-            name: getattr(self, name)[mask] for name in (*COLUMNS, *OPTIONAL)
-        }
+        columns: dict[str, Any] = {name: getattr(self, name)[mask] for name in EVERY}
         return replace(self, **columns)
 
     def warn(self, *warnings: str) -> Self:
         """Return the trace with further warnings."""
-        if not warnings:
-            return self
         notes = replace(self.notes, warnings=(*self.notes.warnings, *warnings))
         return replace(self, notes=notes)
 
@@ -171,8 +169,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
     """Return the rows of several traces of one run as one; the first says unit and format."""
     first = traces[0]
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(trace, name) for trace in traces])
-        for name in (*COLUMNS, *OPTIONAL)
+        name: np.concatenate([getattr(trace, name) for trace in traces]) for name in EVERY
     }
     offsets = np.cumsum([0, *(len(trace.sources) for trace in traces[:-1])])
     columns["origin"] = np.concatenate(

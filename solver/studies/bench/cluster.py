@@ -92,7 +92,13 @@ class DaskEngine(Engine):
         """Return a client of the cluster; leaving `stack` lets go of it and of all items."""
         where = self._cluster
         if self._scheduler is None and where is None:
-            where = self._dask.LocalCluster(**self._of_this_machine())
+            where = self._dask.LocalCluster(
+                n_workers=self._processes,
+                threads_per_worker=1,
+                memory_limit=memory_share(self._processes),
+                dashboard_address=":0",
+                silence_logs=logging.ERROR,
+            )
             stack.enter_context(_closed_in_time(where))
         try:
             client = self._dask.Client(where or self._address(), timeout=CLUSTER.connecting)
@@ -112,15 +118,6 @@ class DaskEngine(Engine):
         if not isinstance(data, dict) or not isinstance(data.get("address"), str):
             raise InputError("expected the file of a dask scheduler", source=given)
         return str(data["address"])
-
-    def _of_this_machine(self) -> dict[str, Any]:
-        return {
-            "n_workers": self._processes,
-            "threads_per_worker": 1,
-            "memory_limit": memory_share(self._processes),
-            "dashboard_address": ":0",
-            "silence_logs": logging.ERROR,
-        }
 
     def _finished(self, future: Any, index: int) -> Finished:
         if future.status == "finished":

@@ -53,7 +53,6 @@ class PipelineBuilder:
         self._problem = cache(self._split_problem)
         self.sent = cache(self._sent_bytes)
         self.slowest_device = cache(self._slowest_device)
-        self._unlimited = cache(self._unlimited_split)
         self._balanced = cache(self._balanced_split)
         self.least_memory = cache(self._least_memory)
         self.fullest_device = cache(self._fullest_device)
@@ -154,9 +153,7 @@ class PipelineBuilder:
     ) -> Split | None:
         problem, known = self._problem(size, devices, in_flight), None
         if quick:
-            free = self._unlimited(size, devices)
-            # Where the best of all splits fits, it is the best of those that fit.
-            return free if free is None or problem.fits(free.boundaries) else quick_split(problem)
+            return quick_split(problem)
         with suppress(SplitUndecidedError):
             known = self._balanced(size, devices, in_flight, quick=True)
             if known is None or known.proved:
@@ -170,9 +167,6 @@ class PipelineBuilder:
         if known is None or found is None or found.slowest_device < known.slowest_device:
             return found
         return replace(known, proved=found.proved)
-
-    def _unlimited_split(self, size: int, devices: Devices) -> Split | None:
-        return quick_split(self._problem(size, devices, (1,) * len(devices)).unlimited)
 
     def _slowest_device(self, size: int, devices: Devices) -> int:
         # A lower bound on its ticks under any split.

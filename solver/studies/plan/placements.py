@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from ppsolve.models.core.result import Figure
-from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.base import as_json_number, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
@@ -134,7 +134,7 @@ def _part(field: str, amount: Any, count: int) -> Any:
         return amount
     if isinstance(amount, list | dict):
         raise InputError("expected times that are alike for all micro-batches", field=field)
-    return figure_of(Decimal(str(amount)) / count)
+    return as_json_number(Decimal(str(amount)) / count)
 
 
 def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str, Any]) -> Convert:
@@ -154,7 +154,10 @@ def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str,
 
     def total(field: str, amounts: Any) -> list[Figure]:
         each = _numbers(field, amounts, layers)
-        return [figure_of(sum(each[first:last])) for first, last in pairwise(boundaries)]
+        return [
+            as_json_number(sum(each[first:last], Decimal(0)))
+            for first, last in pairwise(boundaries)
+        ]
 
     return total
 
@@ -202,11 +205,6 @@ def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
             memory["offload"] = with_parts("memory.offload.", offload, copied)
         changed["memory"] = memory
     return changed
-
-
-def figure_of(value: Decimal | int) -> Figure:
-    """Return an amount as JSON writes it: an int where whole, else the nearest double."""
-    return int(value) if value == int(value) else float(value)
 
 
 def parsed_pipeline(data: dict[str, Any]) -> PipelineInstance:

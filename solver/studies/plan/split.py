@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -140,11 +140,6 @@ class SplitProblem:
                 for (first, last), held in spans
             ]
         )
-
-    @property
-    def unlimited(self) -> SplitProblem:
-        """The same layers without a capacity."""
-        return replace(self, capacity=None)
 
     def fits(self, boundaries: Boundaries) -> bool:
         """Say if every device can hold its stages."""
@@ -462,12 +457,8 @@ class _DeviceLoads:
 
 def _neighbours(split: IntArray, givers: list[int]) -> IntArray:
     # One of the givers gives a layer to any other stage.
-    stages = len(split) - 1
-    pairs = [(giver, taker) for giver in givers for taker in range(stages) if taker != giver]
-    tried = np.repeat(split[None], len(pairs), axis=0)
-    for row, (giver, taker) in enumerate(pairs):
-        if taker > giver:
-            tried[row, giver + 1 : taker + 1] -= 1
-        else:
-            tried[row, taker + 1 : giver + 1] += 1
-    return tried
+    counts = np.diff(split)
+    pairs = [(giver, taker) for giver in givers for taker in range(len(counts)) if taker != giver]
+    moves = np.eye(len(counts), dtype=np.int64)[np.array(pairs, dtype=np.int64).reshape(-1, 2)]
+    moved = np.cumsum(counts - moves[:, 0] + moves[:, 1], axis=1)
+    return np.pad(moved, ((0, 0), (1, 0)))

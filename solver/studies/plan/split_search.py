@@ -122,15 +122,11 @@ class SplitBounds:
     def _least_after(self) -> list[int]:
         # Of any stage of each device, with a single layer.
         first = np.arange(self._rows)
-        least = [
-            int(self._after(stage, stage + first, stage + first + 1).min())
-            for stage in range(len(self._devices))
-        ]
-        depth = self._configuration.pipeline_depth
-        return [
-            min(time for time, own in zip(least, self._devices, strict=True) if own == device)
-            for device in range(depth)
-        ]
+        least = [NEVER] * self._configuration.pipeline_depth
+        for stage, device in enumerate(self._devices):
+            after = self._after(stage, stage + first, stage + first + 1)
+            least[device] = min(least[device], int(after.min()))
+        return least
 
     @cached_property
     def _tables(self) -> list[IntArray]:
