@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.studies.bench.file import BenchFile, read_records
-from ppsolve.models.studies.bench.record import BenchPeer, BenchRecord
+from ppsolve.models.studies.bench.file import BenchFile, BenchPeer, BenchRecord, read_records
 from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.studies.bench.machine import memory_share
 from ppsolve.solver.studies.bench.pool import Finished, Limits, LocalEngine, wall_cap

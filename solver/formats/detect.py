@@ -9,13 +9,13 @@ from pathlib import Path
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened
-from ppsolve.models.studies.trace.check import (
+from ppsolve.models.studies.trace.table import (
+    Trace,
     checked,
     clock_error_of,
     refuse_overlaps,
     resolution_of,
 )
-from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.formats.kineto.events import unpacked
 from ppsolve.solver.formats.kineto.reader import read_kineto
 from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron

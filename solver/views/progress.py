@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.run.progress import Progress, ProgressListener
 from ppsolve.solver.studies.plan.progress import PlanListener, PlanProgress
 from ppsolve.solver.views.figures import figures, percent, seconds

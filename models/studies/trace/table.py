@@ -1,4 +1,4 @@
-"""The neutral table of a recorded run: one row per op, whatever program wrote the trace."""
+"""The neutral table of a recorded run: one row per op, whatever program wrote it; and checks."""
 
 from __future__ import annotations
 
@@ -184,3 +184,200 @@ def joined(traces: Sequence[Trace]) -> Trace:
         is_aligned=all(trace.is_aligned for trace in traces),
         notes=Notes(unexplained, warnings),
     )
+
+
+@dataclass(frozen=True)
+class TraceLimits:
+    """What no run has, and what clocks are forgiven.
+
+    In the traces of the straggler study (arXiv 2505.05713) clocks contradict the order of ops by up
+    to 27 microseconds, 0.0002 of the median op.
+    """
+
+    largest: int = 10**6  # stages, micro-batches, devices, replicas
+    longest_ns: int = 10**18  # of one op: 31 years, so that sums fit int64
+    clock_ns: int = 100_000  # by which clocks may contradict the order of ops
+    clock_share: float = 0.02  # and no more than this share of the median op of the step
+
+
+LIMITS = TraceLimits()
+
+
+def checked(trace: Trace) -> Trace:
+    """Return a trace that is whole, sorted by step, replica, device and start.
+
+    Every replica-step has, for every stage and micro-batch, a forward and either a fused backward
+    or both halves of one, each once; stages and micro-batches count from 0. An `InputError` names
+    the file and the op that is missing, twice, or impossible.
+    """
+    if not np.any(trace.is_compute):
+        source = trace.sources[0] if trace.sources else None
+        raise InputError("expected ops of a pipeline, there is none", source=source)
+    _refuse_numbers(trace)
+    order = np.lexsort((trace.end, trace.start, trace.device, trace.replica, trace.step))
+    trace = trace.where(order)
+    _refuse_twice(trace)
+    _refuse_moving_stages(trace)
+    for _, _, part in trace.parts():
+        _refuse_gaps(part)
+    _refuse_other_shapes(trace)
+    return trace
+
+
+def tolerance_of(trace: Trace) -> int:
+    """Return the nanoseconds by which recorded times may contradict the order of ops.
+
+    That is the error of clocks, and what numbers of the trace's resolution cannot tell apart.
+    """
+    return int(clock_error_of(trace) + min(resolution_of(trace), _median_op(trace) / 2))
+
+
+def clock_error_of(trace: Trace) -> float:
+    """Return the nanoseconds by which clocks may be off."""
+    return min(LIMITS.clock_ns, LIMITS.clock_share * _median_op(trace))
+
+
+def _median_op(trace: Trace) -> float:
+    return float(np.median(trace.duration[trace.is_compute]))
+
+
+def resolution_of(trace: Trace) -> float:
+    """Return the nanoseconds by which an op may seem to overlap the next by rounding alone.
+
+    Where an end is a start plus a duration, the start of the op and that of the next one are off
+    by half a step of the numbers each. Ends that were rounded as starts are never come after the
+    start that follows, so tables, which have ends, are only asked for single precision.
+    """
+    unit = NANOSECONDS[trace.unit]
+    for times in (trace.start, trace.duration):
+        single = np.float32(times / unit).astype(np.float64) * unit
+        if np.any(np.abs(single - times) > 1):
+            is_whole = not np.any((trace.start % 1000) | (trace.duration % 1000))
+            return 1000.0 if is_whole and trace.format != "table" else 0.0
+    return float(np.spacing(np.float32(np.abs(trace.start).max() / unit))) * unit
+
+
+def _first(mask: Any) -> int | None:
+    rows = np.flatnonzero(mask)
+    return int(rows[0]) if len(rows) else None
+
+
+def _refuse_numbers(trace: Trace) -> None:
+    for name in ("replica", "stage", "chunk", "microbatch", "device"):
+        column = getattr(trace, name)
+        row = _first((column < 0) | (column > LIMITS.largest))
+        if row is not None:
+            text = f"expected a {name} from 0 to {LIMITS.largest}, got {column[row]}"
+            raise trace.error(row, text)
+    if np.any((trace.kind < 0) | (trace.kind >= len(KINDS))):
+        raise InputError(f"expected a kind of {', '.join(KINDS)}", source=trace.sources[0])
+    row = _first(trace.end < trace.start)
+    if row is not None:
+        start, end = trace.times((trace.start[row], trace.end[row]))
+        raise trace.error(row, f"ends at {end} {trace.unit}, before its start at {start}")
+    row = _first(trace.duration > LIMITS.longest_ns)
+    if row is not None:
+        raise trace.error(row, "takes longer than 31 years")
+
+
+def _refuse_twice(trace: Trace) -> None:
+    names = ("microbatch", "stage", "kind", "replica", "step")
+    keys = np.stack([getattr(trace, name) for name in names])
+    order = np.lexsort(keys)
+    at = _first(np.all(np.diff(keys[:, order], axis=1) == 0, axis=0))
+    if at is None:
+        return
+    rows = sorted((int(order[at]), int(order[at + 1])))
+    files = sorted({trace.sources[trace.origin[row]] for row in rows})
+    where = f" (also in {files[0]})" if len(files) > 1 else ""
+    raise trace.error(rows[1], f"is there twice{where}; expected each op once in a step")
+
+
+def _refuse_moving_stages(trace: Trace) -> None:
+    """Refuse a stage on two devices; transfers belong to the device that they leave."""
+    device = np.full(int(trace.stage.max()) + 1, -1, dtype=np.int64)
+    device[trace.stage] = trace.device
+    row = _first(device[trace.stage] != trace.device)
+    if row is not None:
+        text = f"is on device {trace.device[row]}, others of stage {trace.stage[row]} are on "
+        raise trace.error(row, f"{text}{device[trace.stage[row]]}; expected one device per stage")
+
+
+def _refuse_gaps(part: Trace) -> None:
+    compute = part.where(part.is_compute)
+    if not len(compute):
+        raise part.error(0, "is a transfer in a step without compute ops")
+    shape = (int(part.stage.max()) + 1, int(part.microbatch.max()) + 1)
+    for name, column, count in (
+        ("stage", compute.stage, shape[0]),
+        ("micro-batch", compute.microbatch, shape[1]),
+        ("device", compute.device, int(compute.device.max()) + 1),
+    ):
+        absent = _first(~np.isin(np.arange(count), column))
+        if absent is not None:
+            hint = ": is the file of its rank missing?" if name == "stage" else ""
+            raise _absent(part, f"{name} {absent} has no op, {name} {count - 1} has{hint}")
+    fused = _first(compute.kind == KINDS.index("B"))
+    is_split = np.any((compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W")))
+    if fused is not None and is_split:
+        text = "is a fused backward, others are split (I, W); expected one form"
+        raise compute.error(fused, text)
+    for name in "FIW" if is_split else "FB":
+        mine = compute.kind == KINDS.index(name)
+        there = np.unique(compute.stage[mine] * shape[1] + compute.microbatch[mine])
+        if len(there) < shape[0] * shape[1]:
+            early = _first(there != np.arange(len(there)))
+            stage, microbatch = divmod(len(there) if early is None else early, shape[1])
+            text = f"{name}{stage}.{microbatch} (stage {stage}, micro-batch {microbatch})"
+            raise _absent(compute, f"{text} is missing")
+
+
+def _absent(part: Trace, message: str) -> InputError:
+    files = sorted({part.sources[origin] for origin in np.unique(part.origin).tolist()})
+    where = f"step {part.step[0]}, replica {part.replica[0]}"
+    return InputError(message, source=", ".join(files[:3]), field=where)
+
+
+def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
+    """Refuse a replica-step in which ops of a device overlap by more than times may be off.
+
+    Raises `InputError` where two ops overlap by more; names file and op.
+
+    Parameters
+    ----------
+    part : Trace
+        One replica-step, checked.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
+
+    Returns
+    -------
+    int
+        Nanoseconds of the largest overlap; 0 where there is none.
+    """
+    compute = part.where(part.is_compute & (part.end > part.start))
+    same = np.diff(compute.device) == 0
+    allowed = tolerance_of(part) if tolerance is None else tolerance
+    excess = np.where(same, compute.end[:-1] - compute.start[1:], 0)
+    row = _first(excess > allowed)
+    if row is not None:
+        amount, most = part.times((excess[row], allowed))
+        other, device = compute.op(row), compute.device[row]
+        raise compute.error(
+            row + 1,
+            f"starts {amount} {part.unit} before {other} ends on device {device}; "
+            f"expected one op at a time (clocks may be off by {most})",
+        )
+    return int(excess.max(initial=0))
+
+
+def _refuse_other_shapes(trace: Trace) -> None:
+    """Refuse steps with other numbers of stages, or other forms of backward: another run."""
+    first = ""
+    for _, _, part in trace.where(trace.is_compute).parts():
+        split = ", split backwards" if np.any(part.kind == KINDS.index("W")) else ""
+        form = f"{int(part.stage.max()) + 1} stages{split}"
+        first = first or form
+        if form != first:
+            text = f"is of a step with {form}, the first has {first}; are two runs mixed?"
+            raise part.error(0, text)

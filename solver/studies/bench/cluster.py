@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import Failure
+from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.studies.bench.fork_server import EngineError, shared_fork_server
 from ppsolve.solver.studies.bench.machine import memory_share
 from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits, LocalEngine

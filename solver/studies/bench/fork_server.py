@@ -34,7 +34,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from ppsolve.models.documents.errors import InputError, PpsolveError
-from ppsolve.models.studies.bench.record import Failure
+from ppsolve.models.studies.bench.file import Failure
 
 START, LENGTH, END = struct.Struct("!q"), struct.Struct("!q"), struct.Struct("!qq")
 READY = b"r"

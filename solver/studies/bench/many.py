@@ -12,7 +12,7 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.studies.bench.record import Failure
+from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.api import api
 from ppsolve.solver.api.kinds import kind_of, known_kind
 from ppsolve.solver.run.options import Options, default_workers

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import Failure
+from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.studies.bench.fork_server import END, LENGTH, START, ForkServer, kill_group
 from ppsolve.solver.studies.bench.machine import GIB, group_memory, kernel_kills, this_machine
 

@@ -21,8 +21,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
-from ppsolve.models.studies.bench.file import BenchFile
-from ppsolve.models.studies.bench.record import MOST_MOMENTS, BenchRecord
+from ppsolve.models.studies.bench.file import MOST_MOMENTS, BenchFile, BenchRecord
 from ppsolve.solver.api import api
 from ppsolve.solver.api.kinds import NO_INSTANCES, is_result, load_instance, lower, parse_instance
 from ppsolve.solver.api.registry import ENTRY_POINTS

@@ -11,8 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.trace.check import tolerance_of
-from ppsolve.models.studies.trace.table import KINDS, NUM_COMPUTE, Trace
+from ppsolve.models.studies.trace.table import KINDS, NUM_COMPUTE, Trace, tolerance_of
 
 F, B, I, W = (KINDS.index(name) for name in "FBIW")  # noqa: E741 - the letters of the ops
 

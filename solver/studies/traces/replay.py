@@ -16,8 +16,7 @@ from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.models.studies.trace.check import tolerance_of
-from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace
+from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace, tolerance_of
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.run.entries import figures, versions
 from ppsolve.solver.structure.timing import time_orders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 
 MACHINE = "A CPU, 2 cores, 8.0 GiB, Linux, Python 3.11.7, OR-tools 9.15, numpy 2.0"
 

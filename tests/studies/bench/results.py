@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.studies.bench.file import Records, write_records
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord, Records, write_records
 from tests.studies.bench.records import record
 
 FULL = "memory: device 0 holds 4 of 3 at 30 us (too much from 20 us to 60 us)"

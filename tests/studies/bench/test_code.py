@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ppsolve.models.studies.bench.file import read_records
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord, read_records
 from ppsolve.solver.studies.bench.suite import ChangedCodeError, check_code, code_of
 from tests.studies.bench.conftest import Bench
 

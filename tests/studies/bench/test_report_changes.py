@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.comparison import Comparison, compare
 from tests.studies.bench.results import crashed, proved, unproved
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import Method, OutcomeState, Role
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report, bench_report
 from ppsolve.solver.studies.bench.report.rows import (

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.views.bench import pictures
 from ppsolve.solver.views.bench.outputs import (

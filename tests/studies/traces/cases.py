@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.studies.trace.check import checked
-from ppsolve.models.studies.trace.table import KINDS, Trace
+from ppsolve.models.studies.trace.table import KINDS, Trace, checked
 from ppsolve.solver.studies.traces.replay import Recorded
 
 F, B = 10, 20

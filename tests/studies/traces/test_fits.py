@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppsolve.models.studies.trace.check import checked
-from ppsolve.models.studies.trace.table import KINDS, Trace
+from ppsolve.models.studies.trace.table import KINDS, Trace, checked
 from ppsolve.solver.studies.traces.fits import fit, unusual_steps
 from ppsolve.solver.studies.traces.replay import median_instance
 from tests.studies.traces import cases

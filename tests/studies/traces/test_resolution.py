@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.trace.check import resolution_of, tolerance_of
-from ppsolve.models.studies.trace.table import KINDS, Trace
+from ppsolve.models.studies.trace.table import KINDS, Trace, resolution_of, tolerance_of
 from ppsolve.solver.api import api
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.formats.detect import read_trace

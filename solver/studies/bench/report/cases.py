@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import BenchPeer, BenchRecord
+from ppsolve.models.studies.bench.file import BenchPeer, BenchRecord
 
 OURS = "ppsolve"
 PROVED = (Status.OPTIMAL, Status.INFEASIBLE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import (
     PROVED,
     Contradiction,

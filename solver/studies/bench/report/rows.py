@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.result import Status
-from ppsolve.models.studies.bench.record import BenchRecord
+from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import (
     Method,
     Outcome,
