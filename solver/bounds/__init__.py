@@ -2,6 +2,6 @@
 
 from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.registry import best_bound, lower_bounds
-from ppsolve.solver.bounds.relaxations import work_bound, work_by_resource
+from ppsolve.solver.bounds.relaxations import work_bound
 
-__all__ = ["Bound", "best_bound", "lower_bounds", "work_bound", "work_by_resource"]
+__all__ = ["Bound", "best_bound", "lower_bounds", "work_bound"]

@@ -21,6 +21,7 @@ from ppsolve.solver.bounds.one_machine import (
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
 from ppsolve.solver.bounds.spans import Spans, busy_ops, in_time
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -73,11 +74,17 @@ class GraphPaths:
 
     def works(self) -> Iterator[Reason]:
         """Yield least head + load + least tail of each resource that is ever busy."""
-        ends, duration = self.tails - self._problem.duration, self._problem.duration
-        for resource, ops in enumerate(busy_ops(self._problem)):
-            if len(ops):
-                work = int(duration[ops].sum())
-                yield Reason(int(self.heads[ops].min()) + work + int(ends[ops].min()), resource)
+        problem, duration = self._problem, self._problem.duration
+        op = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
+        busy = duration[op] > 0
+        op, resource = op[busy], problem.resource_idx[busy]
+        head, tail = np.full((2, problem.num_resources), NEVER, dtype=np.int64)
+        work = np.zeros_like(head)
+        np.minimum.at(head, resource, self.heads[op])
+        np.minimum.at(tail, resource, (self.tails - duration)[op])
+        np.add.at(work, resource, duration[op])
+        for number in np.flatnonzero(work).tolist():
+            yield Reason(int(head[number] + work[number] + tail[number]), number)
 
 
 class Relaxations:
@@ -248,37 +255,6 @@ def end_tails(problem: Problem, graph: Dag) -> IntArray:
     return graph.tails(problem.duration)
 
 
-def work_by_resource(problem: Problem, graph: Dag) -> Iterator[Reason]:
-    """Yield the bound ``work`` of each resource that is ever busy.
-
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    graph : Dag
-        Precedences to count.
-
-    Yields
-    ------
-    Reason
-        Least head + load + least tail of a resource in ticks.
-    """
-    yield from GraphPaths(problem, graph).works()
-
-
-def work_bound(problem: Problem, graph: Dag | None = None) -> int:
-    """Return the bound ``work`` on the makespan, the cheapest that counts fill and drain.
-
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    graph : Dag, optional
-        Precedences to count; those of the problem by default.
-
-    Returns
-    -------
-    int
-        Lower bound on the makespan in ticks.
-    """
-    return largest(work_by_resource(problem, Dag.of(problem) if graph is None else graph)).value
+def work_bound(problem: Problem) -> int:
+    """Return the bound ``work`` on the makespan in ticks, which counts fill and drain."""
+    return largest(GraphPaths(problem, Dag.of(problem)).works()).value

@@ -12,22 +12,15 @@ import numpy as np
 from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.bounds import work_by_resource
+from ppsolve.solver.bounds.relaxations import GraphPaths
 from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
-from ppsolve.solver.kernels.window_bound import (
-    NEVER,
-    Aim,
-    OpSequence,
-    Surroundings,
-    WindowState,
-    empty_space,
-    refutes,
-)
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.timing import time_orders
+
+NEVER = -(2**60)
+"""Longest path between ops that none connects."""
 
 
 def obstacle(problem: Problem) -> str | None:
@@ -78,6 +71,8 @@ class FixedOrderGraph:
             value = np.where(problem.is_compute, value + self.shift - begun, NEVER)
         self.problem = replace(problem, release=begun)
         self.orders = schedule.resource_orders()
+        numbers = np.repeat(np.arange(len(self.orders)), list(map(len, self.orders)))
+        self._seats = np.concatenate([problem.before[:0], *self.orders]), numbers
         chains = chain_edges(self.orders)
         self.schedule = Schedule(problem, time_orders(self.problem, self.orders).start)
         self.before = np.concatenate([full.before, chains[0]])
@@ -87,7 +82,7 @@ class FixedOrderGraph:
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
         self.levels = [PoolLevel.of(order.pool) for order in implied.pools if not order.is_exact]
-        self._lines: dict[int, OpSequence] = {}
+        self._sequences: dict[int, IntArray] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
     def sequence(self, slant: int) -> IntArray:
@@ -96,64 +91,10 @@ class FixedOrderGraph:
         With a slant of 1 the line reaches each device `slope` ticks after the one before, with -1
         so much sooner, with 0 all at once. Each op stands behind those that it waits for.
         """
-        sequence: IntArray = self._line(slant).op
-        return sequence
-
-    def _line(self, slant: int) -> OpSequence:
-        if slant not in self._lines:
+        if slant not in self._sequences:
             line = slant * self.slope * self.problem.device
-            sequence = np.lexsort((self._level, self.schedule.start - line))
-            place = np.empty_like(sequence)
-            place[sequence] = np.arange(len(sequence))
-            self._lines[slant] = OpSequence(sequence, place)
-        return self._lines[slant]
-
-    def refutes(self, first: int, last: int, slant: int, aim: Aim) -> bool:
-        """Return true if longest paths and loads alone prove that a window cannot reach its aim.
-
-        Parameters
-        ----------
-        first, last, slant
-            As for `part`.
-        aim : Aim
-            What the window has to gain.
-
-        Returns
-        -------
-        bool
-            False where that is open.
-        """
-        around, space = self._around
-        return bool(refutes(around, self._line(slant), first, last, aim, space))
-
-    @cached_property
-    def _around(self) -> tuple[Surroundings, WindowState]:
-        problem, full, count = self.problem, self.implied.full, self.problem.num_ops
-        none = np.full(1, FREE, dtype=np.int64)
-        behind = [np.concatenate([none, order])[: len(order)] for order in self.orders]
-        ahead = [np.concatenate([order[1:], none])[: len(order)] for order in self.orders]
-        numbers = np.repeat(np.arange(len(self.orders)), [len(order) for order in self.orders])
-        sources, by_source = rows_by(full.after, count)
-        targets, by_target = rows_by(full.before, count)
-        seats, by_op = rows_by(np.concatenate(self.orders), count)
-        around = Surroundings(
-            problem.duration,
-            problem.release,
-            self.schedule.start,
-            self.tail,
-            self._own_tail,
-            sources,
-            full.before[by_source],
-            full.delay[by_source],
-            targets,
-            full.after[by_target],
-            full.delay[by_target],
-            seats,
-            numbers[by_op],
-            np.concatenate(behind)[by_op],
-            np.concatenate(ahead)[by_op],
-        )
-        return around, empty_space(count, len(self.orders))
+            self._sequences[slant] = np.lexsort((self._level, self.schedule.start - line))
+        return self._sequences[slant]
 
     def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
         """Return the ops between two places of a sequence of starts as a problem.
@@ -203,14 +144,14 @@ class FixedOrderGraph:
         into, out = (source == 0) & (target == 1), (source == 1) & (target == 2)
         np.maximum.at(head, self.after[into], reach[into])
         np.maximum.at(tail, self.before[out], rest[out])
-        for order in self.orders:
-            where = place[order]
-            inside = order[where == 1]
-            begun, left = order[where == 0], order[where == 2]
-            if len(begun):
-                head[inside] = np.maximum(head[inside], self.schedule.end[begun[-1]])
-            if len(left):
-                tail[inside] = np.maximum(tail[inside], self.tail[left[0]])
+        seats, resource = self._seats
+        where = place[seats]
+        begun, inside, left = where == 0, where == 1, where == 2
+        floor, ceiling = np.full((2, len(self.orders)), NEVER, dtype=np.int64)
+        np.maximum.at(floor, resource[begun], self.schedule.end[seats[begun]])
+        np.maximum.at(ceiling, resource[left], self.tail[seats[left]])
+        np.maximum.at(head, seats[inside], floor[resource[inside]])
+        np.maximum.at(tail, seats[inside], ceiling[resource[inside]])
         past = (source == 0) & (target == 2)
         crossing = (reach[past] + self.tail[self.after[past]]).max(initial=0)
         ends = (start + self._own_tail)[place == 0].max(initial=0)
@@ -441,7 +382,7 @@ def hold_full(part: Subproblem, goal: int) -> Held | None:
 
 def _deadlines(part: Subproblem, left: IntArray, goal: int) -> IntArray:
     most = np.full(len(left), -NEVER, dtype=np.int64)
-    for least, resource in work_by_resource(part.problem, part.implied.plain):
+    for least, resource in GraphPaths(part.problem, part.implied.plain).works():
         if least > goal:
             own = part.problem.ops_by_resource[resource]
             most[own] = np.minimum(most[own], left[own].max())

@@ -20,11 +20,19 @@ from ppsolve.solver.exact.params import WindowParams
 from ppsolve.solver.exact.question import NEIGHBOURHOODS, Question, SearchLimits
 from ppsolve.solver.exact.search import solve
 from ppsolve.solver.exact.subproblem import FixedOrderGraph, Subproblem, hold_full
-from ppsolve.solver.kernels.window_bound import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 SLANTS = (0, 1, -1)
 """Borders of windows: at one moment, or moving from device to device with a micro-batch."""
+
+
+class _Aim(NamedTuple):
+    """What a window has to gain, in ticks."""
+
+    known: int  # longest path of the schedule
+    least: int  # what a window must be able to gain by itself; if not, full devices are held
+    goal: int  # below this, paths from devices that are not held need not fall
+    step: int  # by which those paths are to be shortened
 
 
 class _WindowQuestion(NamedTuple):
@@ -136,12 +144,8 @@ class WindowLNS:
 
     def _try(self, first: int, last: int, slant: int) -> None:
         self.spent += self.params.base_units
-        aim = self._aim()
-        if self._whole.refutes(first, last, slant, aim):
-            self.counts.bounded += 1
-            return
         part = self._whole.part(first, last, slant)
-        asked, target, most, bound = self._question(part, aim)
+        asked, target, most, bound = self._question(part, self._aim())
         if bound > target:
             self.counts.bounded += 1
             return
@@ -168,18 +172,18 @@ class WindowLNS:
             self.counts.better += 1
             self._refuted[part.ops] = False
 
-    def _aim(self) -> Aim:
+    def _aim(self) -> _Aim:
         known = self._whole.schedule.value + self._whole.shift
         gap = self.best.value - self.board.bound.value
         # The search is exhausted once no longest window has a better schedule, however little.
         if self._ops == self._most:
-            return Aim(known, 1, known, 1)
+            return _Aim(known, 1, known, 1)
         params = self.params
         step = max(1, int(params.least_step * gap))
         least = int(params.least_gain * gap) + 1
-        return Aim(known, least, known - int(params.held_gain * gap), step)
+        return _Aim(known, least, known - int(params.held_gain * gap), step)
 
-    def _question(self, part: Subproblem, aim: Aim) -> _WindowQuestion:
+    def _question(self, part: Subproblem, aim: _Aim) -> _WindowQuestion:
         # A better schedule, or shorter paths for one.
         better, value = aim.known - 1, self.best.value
         bound = _bound(part, aim.known - aim.least + 1)
