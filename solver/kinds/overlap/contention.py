@@ -93,10 +93,20 @@ class ContendedStreams:
         else:
             self.end[node] = self.clock
 
-    def drain(self) -> None:
-        """Run what has been launched to its end."""
+    @property
+    def free(self) -> tuple[int]:
+        """End of the compute stream, all that is known of ends."""
+        return (self.clock,)
+
+    def least_end(self, node: int) -> int:
+        """Return when a node ends at least if it is the next one."""
+        return self.clock + self.length[node]
+
+    def makespan(self) -> int:
+        """Return when all is over; what has been launched runs to its end."""
         while any(self.queues.values()):
             self._step(None)
+        return max(self.end.values(), default=0)
 
     def state(self) -> tuple[object, ...]:
         """Return all that the rest of a run depends on."""
@@ -160,7 +170,7 @@ def contended_times(
     streams = ContendedStreams(Slowdown(instance), durations)
     for node in order:
         streams.run(node)
-    streams.drain()
+    streams.makespan()
     places = range(len(order))
     return (
         np.array([streams.start[place] for place in places], dtype=np.int64),

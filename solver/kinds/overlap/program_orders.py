@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +62,36 @@ def search_orders(turn: Turn) -> Outcome:
 
 
 @dataclass
+class PlainStreams:
+    """Streams on which nothing slows anything down, run node by node in program order."""
+
+    search: OrderEnumeration
+    free: list[int]  # ends of compute and of each group
+    end: list[int]  # of each node
+
+    def copy(self) -> PlainStreams:
+        """Return a copy that runs on by itself."""
+        return PlainStreams(self.search, [*self.free], [*self.end])
+
+    def least_end(self, node: int) -> int:
+        """Return when a node ends if it is the next one."""
+        ready = max((self.end[dep] for dep in self.search.instance.deps[node]), default=0)
+        stream = self.search.group[node] + 1
+        return max(self.free[0], ready, self.free[stream]) + self.search.length[node]
+
+    def run(self, node: int) -> None:
+        """Let the compute stream pass a node."""
+        self.end[node] = self.free[self.search.group[node] + 1] = self.least_end(node)
+
+    def makespan(self) -> int:
+        """Return when all streams have ended."""
+        return max(self.free)
+
+
+Streams = PlainStreams | ContendedStreams
+
+
+@dataclass
 class OrderEnumeration:
     """Depth-first search over program orders, each node in turn as its stream allows.
 
@@ -74,7 +105,8 @@ class OrderEnumeration:
     most: int  # beginnings to look at
     best: float = math.inf  # ticks
     order: list[int] | None = None
-    seen: dict[int, list[State]] = field(default_factory=lambda: defaultdict(list))
+    soonest_first: ClassVar[bool] = True
+    seen: dict[Any, list[State]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         """Collect what comes before what, and what each node allocates and frees."""
@@ -121,66 +153,59 @@ class OrderEnumeration:
 
     def run(self) -> bool:
         """Search; return True if every order that may be better was tried."""
-        count = len(self.instance.nodes)
-        groups = len(self.instance.groups)
-        self.ends = [0] * count
+        groups = range(-1, len(self.instance.groups))
         self.left = [
             sum(t for t, g in zip(self.length, self.group, strict=True) if g == which)
-            for which in range(-1, groups)
+            for which in groups
         ]
         self.looked = 0
-        if self.initial > self.cap:
-            return True
-        return self._extend([], 0, self.initial, [0] * (groups + 1))
+        return self.initial > self.cap or self._extend([], 0, self.initial, self._streams())
 
-    def _extend(self, order: list[int], done: int, held: int, free: list[int]) -> bool:
-        """Try all orders that begin so; `free` are the ends of compute and of each group."""
+    def _streams(self) -> Streams:
+        count, groups = len(self.length), len(self.instance.groups)
+        return PlainStreams(self, [0] * (groups + 1), [0] * count)
+
+    def _extend(self, order: list[int], done: int, held: int, streams: Streams) -> bool:
+        """Try all orders that begin so."""
         self.looked += 1
         if self.looked > self.most or self.clock.is_over:
             return False
         if len(order) == len(self.length):
-            self.best, self.order = max(free), list(order)
+            makespan = streams.makespan()
+            if makespan < self.best:
+                self.best, self.order = makespan, list(order)
             return True
-        if self._is_hopeless(free) or self._is_worse(done, free):
+        if self._is_known(done, streams):
             return True
         ready = [
-            (self._end(node, free), node)
+            (streams.least_end(node), node)
             for node, before in enumerate(self.before)
             if not done >> node & 1 and before & done == before
         ]
-        for end, node in sorted(ready):
-            after = done | 1 << node
-            peak = held + self.made[node]
+        for end, node in sorted(ready) if self.soonest_first else ready:
+            after, peak = done | 1 << node, held + self.made[node]
             if peak > self.cap or end - self.length[node] + self.tail[node] >= self.best:
                 continue
             freed = sum(amount for mask, amount in self.freed[node] if mask & after == mask)
-            stream = self.group[node] + 1
-            earlier, self.ends[node] = free[stream], end
-            free[stream] = end
-            self.left[stream] -= self.length[node]
-            order.append(node)
-            is_complete = self._extend(order, after, peak - freed, free)
-            order.pop()
-            self.left[stream] += self.length[node]
-            free[stream] = earlier
+            following = streams.copy()
+            following.run(node)
+            self.left[self.group[node] + 1] -= self.length[node]
+            ends = zip(following.free, self.left, strict=False)
+            is_complete = any(end + left >= self.best for end, left in ends) or self._extend(
+                [*order, node], after, peak - freed, following
+            )
+            self.left[self.group[node] + 1] += self.length[node]
             if not is_complete:
                 return False
         return True
 
-    def _end(self, node: int, free: list[int]) -> int:
-        ready = max((self.ends[dep] for dep in self.instance.deps[node]), default=0)
-        return max(free[0], ready, free[self.group[node] + 1]) + self.length[node]
-
-    def _is_hopeless(self, free: list[int]) -> bool:
-        return any(end + left >= self.best for end, left in zip(free, self.left, strict=True))
-
-    def _is_worse(self, done: int, free: list[int]) -> bool:
+    def _is_known(self, done: int, streams: Any) -> bool:
         open_ends = [
-            self.ends[node]
+            streams.end[node]
             for node in range(len(self.length))
             if done >> node & 1 and any(not done >> user & 1 for user in self.users[node])
         ]
-        state = (*free, *open_ends)
+        state = (*streams.free, *open_ends)
         known = self.seen[done]
         if any(all(a <= b for a, b in zip(other, state, strict=True)) for other in known):
             return True
@@ -192,52 +217,16 @@ class OrderEnumeration:
 class ContendedEnumeration(OrderEnumeration):
     """The same where kernels and collectives slow each other down: only equal states are one."""
 
-    def run(self) -> bool:
-        """Search; return True if every order that may be better was tried."""
-        self.looked = 0
-        self.known: set[tuple[int, object]] = set()
-        streams = ContendedStreams(Slowdown(self.instance), self.length)
-        return self.initial > self.cap or self._extend_run([], 0, self.initial, streams)
+    soonest_first: ClassVar[bool] = False
 
-    def _extend_run(
-        self, order: list[int], done: int, held: int, streams: ContendedStreams
-    ) -> bool:
-        self.looked += 1
-        if self.looked > self.most or self.clock.is_over:
-            return False
-        if len(order) == len(self.length):
-            last = streams.copy()
-            last.drain()
-            makespan = max(last.end.values(), default=0)
-            if makespan < self.best:
-                self.best, self.order = makespan, list(order)
-            return True
+    def _streams(self) -> ContendedStreams:
+        return ContendedStreams(Slowdown(self.instance), self.length)
+
+    def _is_known(self, done: int, streams: Any) -> bool:
         key = done, streams.state()
-        if key in self.known:
-            return True
-        self.known.add(key)
-        for node, before in enumerate(self.before):
-            if done >> node & 1 or before & done != before:
-                continue
-            peak = held + self.made[node]
-            if peak > self.cap or streams.clock + self.tail[node] >= self.best:
-                continue
-            after, left = done | 1 << node, streams.copy()
-            left.run(node)
-            if self._must_end(after, left) >= self.best:
-                continue
-            freed = sum(amount for mask, amount in self.freed[node] if mask & after == mask)
-            if not self._extend_run([*order, node], after, peak - freed, left):
-                return False
-        return True
-
-    def _must_end(self, done: int, streams: ContendedStreams) -> int:
-        kernels = sum(
-            time
-            for node, time in enumerate(self.length)
-            if self.group[node] < 0 and not done >> node & 1
-        )
-        return streams.clock + kernels
+        is_known = key in self.seen
+        self.seen[key] = []
+        return is_known
 
 
 def move_nodes(turn: Turn) -> Outcome:
