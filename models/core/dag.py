@@ -15,10 +15,14 @@ Edges = tuple[IntArray, IntArray, IntArray]
 
 def chain_edges(chains: Iterable[IntArray]) -> Edges:
     """Return the precedences that make each chain of ops run in its order."""
-    known = list(chains)
+    return edges_of((chain[:-1], chain[1:]) for chain in chains)
+
+
+def edges_of(pairs: Iterable[tuple[IntArray, IntArray]]) -> Edges:
+    """Return the precedences between the ops of pairs of arrays, without lags."""
     none = np.zeros(0, dtype=np.int64)
-    before = np.concatenate([none, *(chain[:-1] for chain in known)])
-    after = np.concatenate([none, *(chain[1:] for chain in known)])
+    columns = zip((none, none), *pairs, strict=True)
+    before, after = (np.concatenate(column) for column in columns)
     return before, after, np.zeros(len(before), dtype=np.int64)
 
 

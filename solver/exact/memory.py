@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,7 +16,7 @@ from ortools.sat.python import cp_model
 from ppsolve.solver.exact.params import AMOUNTS
 from ppsolve.solver.exact.question import Rounding
 from ppsolve.solver.exact.variables import Variables
-from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.dag import Dag, reachable_sets
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 
 
@@ -227,18 +227,6 @@ class OrderLiterals:
         # The second one cannot end before the first one starts.
         end = self._earliest[second] + self._variables.duration[second]
         return bool(end > self._latest[first])
-
-
-def reachable_sets(graph: Dag) -> list[int]:
-    """Return the ops that follow each op, as the bits of a number."""
-    after: dict[int, list[int]] = defaultdict(list)
-    for first, second in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
-        after[first].append(second)
-    follows = [0] * len(graph.level)
-    for op in np.argsort(-graph.level, kind="stable").tolist():
-        for second in after[op]:
-            follows[op] |= follows[second] | 1 << second
-    return follows
 
 
 def add_monotony(variables: Variables) -> None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.core.dag import Edges
+from ppsolve.models.core.dag import Edges, edges_of
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.solver.heuristics.list_scheduling import tails
 
@@ -139,7 +139,7 @@ class Lanes:
         for lane, limit in zip(self.each, limits.tolist(), strict=True):
             gate = lane.last_release if wait_for_last else lane.first_release
             pairs.append((gate[:-limit], lane.acquire[limit:]))
-        return _joined(pairs)
+        return edges_of(pairs)
 
     def edges_before_burst(self, limits: IntArray, burst: Burst) -> Edges:
         """Return the precedences that keep lanes within `burst` until its micro-batches begin.
@@ -170,14 +170,7 @@ class Lanes:
             held = max(0, len(number) - burst.free - burst.kept)
             late = lane.first_release[burst.kept : burst.kept + held]
             pairs.append((lane.last_release[:held], late))
-        return _joined(pairs)
-
-
-def _joined(pairs: list[tuple[IntArray, IntArray]]) -> Edges:
-    none = np.zeros(0, dtype=np.int64)
-    before = np.concatenate([none, *(pair[0] for pair in pairs)])
-    after = np.concatenate([none, *(pair[1] for pair in pairs)])
-    return before, after, np.zeros(len(before), dtype=np.int64)
+        return edges_of(pairs)
 
 
 def _lanes_of_pool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +18,11 @@ from ppsolve.solver.structure.tables import joined, rows_by
 class Dag:
     """Nodes 0..n-1 and k edges start(after) >= start(before) + delay.
 
+    Attributes
+    ----------
+    order : int64[n]
+        The nodes in topological order.
+
     Raises
     ------
     CycleError
@@ -27,13 +33,13 @@ class Dag:
         self.num_nodes = num_nodes
         self.before, self.after, self.delay = before, after, delay
         graph = _rows(num_nodes, before, after, delay)
-        self._order = np.zeros(num_nodes, dtype=np.int64)
-        if sort_ops(graph, graph.num_predecessors.copy(), self._order) < num_nodes:
+        self.order = np.zeros(num_nodes, dtype=np.int64)
+        if sort_ops(graph, graph.num_predecessors.copy(), self.order) < num_nodes:
             raise CycleError(find_cycle(before, after))
         # Nodes numbered in this order keep what a path reads together: 3 to 5 times faster at
         # 600,000 edges.
         self._rank = np.zeros(num_nodes, dtype=np.int64)
-        self._rank[self._order] = np.arange(num_nodes)
+        self._rank[self.order] = np.arange(num_nodes)
 
     @classmethod
     def of(cls, problem: Problem, *extra: Edges) -> Dag:
@@ -96,7 +102,7 @@ class Dag:
         return np.arange(self.num_nodes, dtype=np.int64)[::-1].copy()
 
     def _longest(self, graph: PrecedenceGraph, initial: IntArray, order: IntArray) -> IntArray:
-        value = initial.take(self._order)
+        value = initial.take(self.order)
         longest_tails(graph, order, value)
         return value.take(self._rank)
 
@@ -107,6 +113,18 @@ def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -
     none = np.zeros(num_nodes, dtype=np.int64)
     missing = np.bincount(target, minlength=num_nodes).astype(np.int64)
     return PrecedenceGraph(none, none, missing, pointer, target[order], delay[order])
+
+
+def reachable_sets(graph: Dag) -> list[int]:
+    """Return the ops that follow each op, as the bits of a number."""
+    after: dict[int, list[int]] = defaultdict(list)
+    for first, second in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
+        after[first].append(second)
+    follows = [0] * len(graph.level)
+    for op in np.argsort(-graph.level, kind="stable").tolist():
+        for second in after[op]:
+            follows[op] |= follows[second] | 1 << second
+    return follows
 
 
 def order_graph(schedule: Schedule) -> Dag:

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ppsolve.models.core.dag import CycleError, Edges, chain_edges
+from ppsolve.models.core.dag import CycleError, Edges, chain_edges, edges_of
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.dag import Dag, reachable_sets
 from ppsolve.solver.structure.holds import (
     ALWAYS,
     Adjacency,
@@ -114,10 +114,7 @@ class ImpliedOrder:
     @cached_property
     def memory_edges(self) -> Edges:
         """The precedences that all pools imply."""
-        none = np.zeros(0, dtype=np.int64)
-        before = np.concatenate([none, *(order.before for order in self.pools)])
-        after = np.concatenate([none, *(order.after for order in self.pools)])
-        return before, after, np.zeros(len(before), dtype=np.int64)
+        return edges_of((order.before, order.after) for order in self.pools)
 
     @cached_property
     def plain(self) -> Dag:
@@ -222,19 +219,13 @@ class ImpliedOrder:
     @cached_property
     def _follows(self) -> dict[Column, set[Column]]:
         """For each column, the columns whose ops follow its own in the same row."""
-        family, row, _ = self._position
-        before, after = self.problem.before, self.problem.after
-        same = (family[before] != FREE) & (family[before] == family[after]) & (row[before] == 0)
-        same &= row[after] == 0
-        direct: dict[Column, set[Column]] = defaultdict(set)
-        for a, b in zip(before[same].tolist(), after[same].tolist(), strict=True):
-            direct[self.column_of[a]].add(self.column_of[b])
-        closed: dict[Column, set[Column]] = {}
-        first_row = np.array(sorted(self.column_of), dtype=np.int64)
-        for op in first_row[np.argsort(-self.plain.level[first_row], kind="stable")].tolist():
-            column = self.column_of[op]
-            closed[column] = set(direct[column]).union(*(closed[c] for c in direct[column]))
-        return closed
+        return {
+            Column(family, first): {
+                Column(family, second) for second in range(rows.num_nodes) if found >> second & 1
+            }
+            for family, rows in enumerate(self._row_graphs)
+            for first, found in enumerate(reachable_sets(rows))
+        }
 
     def _pool_order(self, pool: Pool, links: Adjacency) -> PoolOrder:
         holds = holds_of(self.problem, pool, links)

@@ -10,10 +10,11 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.exact.memory import OrderLiterals, reachable_sets
+from ppsolve.solver.exact.memory import OrderLiterals
 from ppsolve.solver.exact.model import CpsatModel
 from ppsolve.solver.exact.params import MODEL
 from ppsolve.solver.exact.question import SearchLimits
+from ppsolve.solver.structure.dag import reachable_sets
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve
 from tests.exact.models import change_model, model_of

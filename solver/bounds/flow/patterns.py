@@ -7,17 +7,19 @@ included.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.flow.flow import Flow, Paths
 from ppsolve.solver.kernels.microbatch_exchange import ReplicaPatterns
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.tables import joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +162,12 @@ def replica_pattern_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
         and overlaps nothing.
     """
     problem = schedule.problem
-    ops = _in_order(schedule)
+    keys = Dag.of(problem).level, schedule.end, schedule.start
+    ops = np.lexsort(keys).astype(np.int64)  # each behind all that it waits for
     place = np.empty(problem.num_ops, dtype=np.int64)
     place[ops] = np.arange(problem.num_ops)
-    before, after, lag = _waits(problem, ops)
+    orders = (users[np.argsort(place[users])] for users in problem.ops_by_resource)
+    before, after, lag = joined(problem, chain_edges(orders))
     rows = np.lexsort((place[before], place[after]))
     pointer = np.searchsorted(place[after][rows], np.arange(problem.num_ops + 1))
     return ReplicaPattern(
@@ -187,41 +191,6 @@ def _positions_of(problem: Problem, flow: Flow) -> IntArray:
         alone,
         flow.num_positions - 1 + np.cumsum(alone),
         column[problem.kind * stages + problem.stage],
-    )
-
-
-def _in_order(schedule: Schedule) -> IntArray:
-    """Return the ops by their starts, each behind all that it waits for."""
-    problem = schedule.problem
-    successors: list[list[int]] = [[] for _ in range(problem.num_ops)]
-    for before, after in zip(problem.before.tolist(), problem.after.tolist(), strict=True):
-        successors[before].append(after)
-    missing = np.bincount(problem.after, minlength=problem.num_ops).tolist()
-    start, end = schedule.start.tolist(), schedule.end.tolist()
-    heap = [(start[op], end[op], op) for op, count in enumerate(missing) if not count]
-    heapq.heapify(heap)
-    ops = []
-    while heap:
-        op = heapq.heappop(heap)[2]
-        ops.append(op)
-        for after in successors[op]:
-            missing[after] -= 1
-            if not missing[after]:
-                heapq.heappush(heap, (start[after], end[after], after))
-    return np.array(ops, dtype=np.int64)
-
-
-def _waits(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return precedences and the pairs of neighbours on resources: before, after, lag."""
-    place = np.empty(problem.num_ops, dtype=np.int64)
-    place[ops] = np.arange(len(ops))
-    orders = [users[np.argsort(place[users])] for users in problem.ops_by_resource]
-    first = [order[:-1] for order in orders]
-    second = [order[1:] for order in orders]
-    return (
-        np.concatenate([problem.before, *first]),
-        np.concatenate([problem.after, *second]),
-        np.concatenate([problem.lag, *(np.zeros_like(order) for order in first)]),
     )
 
 

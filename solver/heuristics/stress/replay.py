@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.core.dag import CycleError, Edges, chain_edges, find_cycle
+from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.stress import StressEntry, StressReport
-from ppsolve.solver.kernels.longest_paths import sort_ops
-from ppsolve.solver.structure.tables import graph_of, joined, rows_by
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.tables import joined, rows_by
 
 """Limits of random durations."""
 
@@ -162,7 +162,7 @@ class FixedOrders:
         refuse_unfit(problem)
         self.problem, self.orders, self.waits = problem, orders, waits
         edges = [chain_edges(orders), *([] if waits is None else [waits])]
-        self._order = _sorted(problem, edges)
+        self._order = Dag.of(problem, *edges).order
         before, after, lag = joined(problem, *edges)
         pointer, rows = rows_by(after, problem.num_ops)
         self._sources = [
@@ -245,15 +245,6 @@ def refuse_unfit(problem: Problem) -> None:
 def _decided(problem: Problem, ops: IntArray) -> bool:
     held = (set(problem.resources_of(op).tolist()) for op in ops.tolist())
     return not len(ops) or bool(set.intersection(*held))
-
-
-def _sorted(problem: Problem, edges: Sequence[Edges]) -> IntArray:
-    graph = graph_of(problem, *edges)
-    order = np.zeros(problem.num_ops, dtype=np.int64)
-    if sort_ops(graph, graph.num_predecessors.copy(), order) < problem.num_ops:
-        before, after, _ = joined(problem, *edges)
-        raise CycleError(find_cycle(before, after))
-    return order
 
 
 def stressed(
