@@ -426,10 +426,10 @@ def test_files_of_several_ranks_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("ts", None, "expected a moment and a duration in microseconds, got null"),
-        ("ts", float(2**62), "in microseconds"),
-        ("dur", -1, "in microseconds, got -1"),
-        ("dur", True, "in microseconds, got true"),
+        ("ts", None, "expected microseconds, got nothing"),
+        ("ts", float(2**62), "expected microseconds"),
+        ("dur", -1, "expected a duration from 0, got -1"),
+        ("dur", True, "expected microseconds, got true"),
         ("tid", "x", "expected the number of a stream"),
     ],
 )

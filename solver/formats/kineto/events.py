@@ -297,38 +297,38 @@ def _take(found: RankEvents, event: dict[str, Any]) -> None:
     if kind in KERNELS:
         _take_kernel(found, event, name)
     elif kind in LAUNCHES:
-        number = _correlation(event)
+        number = number_in(event.get("args"), "correlation")
         if number is not None:
-            found.launches[number] = _moments(event, name)[0]
+            found.launches[number] = moments_of(event, name)[0]
     elif kind in ANNOTATIONS and name.startswith(("PP:", "ProfilerStep#")):
         _take_annotation(found, event, name, is_gpu=kind.startswith("gpu"))
     elif name.endswith("ward_step") and (call := CALL.fullmatch(name)):
         way = "F" if call[1] == "forward" else "B"
         where = _thread(event), kind.startswith("gpu")
-        found.calls.append(OpRange(*_moments(event, name), name, 0, way, 0, *where))
+        found.calls.append(OpRange(*moments_of(event, name), name, 0, way, 0, *where))
     elif kind == "cpu_op" and not COMMUNICATION.search(name):
-        found.work.add(*_moments(event, name))
+        found.work.add(*moments_of(event, name))
 
 
 def _take_kernel(found: RankEvents, event: dict[str, Any], name: str) -> None:
-    moments = _moments(event, name)
+    moments = moments_of(event, name)
     if COMMUNICATION.search(name):
         found.waiting.add(_thread(event))
         return
     found.busy.add(_thread(event))
-    number = _correlation(event)
+    number = number_in(event.get("args"), "correlation")
     found.kernels.add(*moments)
     found.correlation.append(-1 if number is None else number)
 
 
 def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool) -> None:
     if step := STEP.fullmatch(name):
-        found.steps.append((*_moments(event, name), int(step[1]), is_gpu))
+        found.steps.append((*moments_of(event, name), int(step[1]), is_gpu))
     elif sent := TRANSFER.fullmatch(name):
         goes_up = sent[2] in {"SEND_F", "RECV_B"}
         found.beside.setdefault(int(sent[1]) + (1 if goes_up else -1), name)
     elif match := RANGE.fullmatch(name):
-        start, end = _moments(event, name)
+        start, end = moments_of(event, name)
         stage, microbatch = int(match[1]), int(match[3])
         thread = _thread(event)
         found.ranges.append(OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu))
@@ -341,13 +341,14 @@ def _thread(event: dict[str, Any]) -> str:
     return f"{event.get('pid')}/{event.get('tid')}"
 
 
-def _correlation(event: dict[str, Any]) -> int | None:
-    args = event.get("args")
-    number = args.get("correlation") if isinstance(args, dict) else None
+def number_in(args: Any, key: str) -> int | None:
+    """Return a number among the arguments of an event, None where there is none."""
+    number = args.get(key) if isinstance(args, dict) else None
     return number if type(number) is int and 0 <= number < 2**62 else None
 
 
-def _moments(event: dict[str, Any], name: str) -> tuple[int, int]:
+def moments_of(event: dict[str, Any], name: str) -> tuple[int, int]:
+    """Return start and end of an event in nanoseconds; raises `InputError` where one is none."""
     start = _time(event.get("ts"), f"{name[:60]}.ts")
     length = _time(event.get("dur", 0), f"{name[:60]}.dur")
     if length < 0:

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import source_name
-from ppsolve.solver.formats.kineto.events import KERNELS, LAUNCHES, STEP, read_events
+from ppsolve.solver.formats.kineto.events import (
+    KERNELS,
+    LAUNCHES,
+    STEP,
+    moments_of,
+    number_in,
+    read_events,
+)
 
 COMMUNICATION = ("nccl", "rccl")
 """Beginnings of names of kernels that are collectives."""
@@ -83,13 +89,13 @@ class _Profile:
         args = args if isinstance(args, dict) else {}
         if kind in KERNELS:
             given = {"stream": event.get("tid"), **args}
-            self.kernels.append((name, *_moments(event, name), given))
-        elif kind in LAUNCHES and (number := _number(args, "correlation")) is not None:
-            self.launches[number] = _moments(event, name)[0]
+            self.kernels.append((name, *moments_of(event, name), given))
+        elif kind in LAUNCHES and (number := number_in(args, "correlation")) is not None:
+            self.launches[number] = moments_of(event, name)[0]
         elif kind == "cuda_sync":
-            self.syncs.append((name, *_moments(event, name), args))
+            self.syncs.append((name, *moments_of(event, name), args))
         elif kind == "user_annotation" and (step := STEP.fullmatch(name)):
-            self.steps.append((*_moments(event, name), int(step[1])))
+            self.steps.append((*moments_of(event, name), int(step[1])))
 
     def split(self) -> Iterator[ProfiledStep]:
         """Yield the steps that have kernels."""
@@ -104,7 +110,7 @@ class _Profile:
 
     def _kernel(self, event: _Event) -> RecordedKernel:
         name, start, end, args = event
-        stream = _number(args, "stream")
+        stream = number_in(args, "stream")
         if stream is None:
             raise InputError("expected the number of a stream", field=f"{name[:60]}.args.stream")
         return RecordedKernel(
@@ -112,7 +118,7 @@ class _Profile:
         )
 
     def _sync(self, name: str, start: int, end: int, args: dict[str, Any]) -> Iterator[Sync]:
-        stream, waited_for = _number(args, "stream"), _number(args, "wait_on_stream")
+        stream, waited_for = number_in(args, "stream"), number_in(args, "wait_on_stream")
         if "streamwait" not in name.lower().replace(" ", ""):
             yield Sync(None, stream if waited_for is None else waited_for, start, end)
         elif stream is not None and waited_for is not None:
@@ -121,24 +127,8 @@ class _Profile:
             yield Sync(stream, waited_for, recorded, waited)
 
     def _launched(self, args: dict[str, Any], key: str, otherwise: int) -> int:
-        number = _number(args, key)
+        number = number_in(args, key)
         return otherwise if number is None else self.launches.get(number, otherwise)
-
-
-def _number(args: dict[str, Any], key: str) -> int | None:
-    number = args.get(key)
-    return number if type(number) is int and number >= 0 else None
-
-
-def _moments(event: dict[str, Any], name: str) -> tuple[int, int]:
-    start: Any = event.get("ts")
-    length: Any = event.get("dur", 0)
-    for value, least in ((start, -(2**52)), (length, 0)):
-        # Nanoseconds in int64; comparisons with NaN are false.
-        if type(value) not in {int, float} or not least <= value < 2**52:
-            text = f"expected a moment and a duration in microseconds, got {describe(value)}"
-            raise InputError(text, field=name[:60])
-    return round(start * 1000), round(start * 1000) + round(length * 1000)
 
 
 def read_steps(paths: list[Path]) -> list[ProfiledStep]:
