@@ -194,17 +194,11 @@ class Sweep:
             better = justifier.improve(kept.schedule, 2)
             self.best[place] = replace(kept, schedule=better, score=self._score(better))
         self.best.sort(key=lambda kept: kept.key)
-        best = self.best[0]
-        current = best.schedule
+        shaken = _Shaken(self.best[0])
         while self.passes > 0 and not self._is_over:
             self._share()
             self.passes -= 2 * RULES.round_cost + 1
-            current = justifier.shake(current, 2)
-            score = self._score(current)
-            if score > best.score:
-                current = best.schedule
-            elif score < best.score:
-                best = self.best[0] = replace(best, schedule=current, score=score)
+            shaken = self._shake(justifier, shaken)
 
     def _go_on(self, steps: int | None) -> None:
         shaken = _Shaken(self.best[0])
