@@ -150,10 +150,11 @@ class WindowLNS:
             self.counts.bounded += 1
             return
         units = self.limits.deterministic
+        left = self._units if units is None else min(self._units, units - self.spent)
         limits = replace(
             self.limits,
             clock=self._clock,
-            deterministic=self._units if units is None else min(self._units, units - self.spent),
+            deterministic=max(0.0, left),
             workers=1,
             gap=0.0,
             seed=self._random.randrange(2**31),

@@ -14,6 +14,7 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.model import index_ordered
+from ppsolve.solver.exact.params import WindowParams
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.exact.subproblem import FixedOrderGraph, Subproblem, hold_full, obstacle
 from ppsolve.solver.exact.window_lns import SLANTS, WindowLNS
@@ -293,6 +294,14 @@ def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
     # It ends after a pass that asks about every window.
     whole_pass = -(-problem.num_ops // (search._ops // search.params.overlap))
     assert not any(passed_over[-whole_pass:])
+
+
+def test_a_window_that_uses_up_the_units_by_itself_is_asked_for_nothing() -> None:
+    problem = job_shop()
+    limits = SearchLimits(seconds=None, deterministic=WindowParams().base_units / 2)
+    search = searching(problem, in_any_order(problem), 0, limits)
+    assert search.run().value == search.best.value
+    assert search.is_over
 
 
 def test_equal_seeds_and_units_give_equal_schedules() -> None:
