@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Objective, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails
 from ppsolve.solver.bounds.spans import NEVER, Spans
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -64,7 +64,8 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
         upper = None
     is_span = problem.objective is Objective.DEVICE_SPAN and upper is not None
     spans = Spans(problem, implied.full) if is_span else None
-    horizon = _horizon(problem, upper, spans)
+    everything = _horizon(problem)
+    horizon = everything if upper is None else max(everything, upper) if is_span else upper
     latest = np.where(pinned, problem.pinned, horizon - tails)
     if spans is not None and upper is not None and not pinned.any():
         latest = np.minimum(latest, _within_spans(problem, spans, upper, latest))
@@ -93,47 +94,12 @@ def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) 
     return latest
 
 
-def _horizon(problem: Problem, upper: int | None, spans: Spans | None) -> int:
+def _horizon(problem: Problem) -> int:
+    """Return a moment before which some best schedule ends, whatever the objective.
+
+    Of all best schedules one has the least sum of starts; each of its ops starts when something
+    fixed or some op before it, lag included, ends.
+    """
     last = max((int(allowed.max(initial=0)) for allowed in problem.windows.values()), default=0)
     fixed = int(max(problem.release.max(initial=0), problem.pinned.max(initial=0), last))
-    everything = fixed + int(problem.duration.sum() + problem.lag.sum())
-    if upper is None:
-        return everything
-    if spans is None:
-        return upper
-    reach = _window_distance(problem, spans)
-    if reach is None or fixed:
-        # Of all schedules of least span one has the least sum of starts; each of its ops starts
-        # when something fixed or some op before it, lag included, ends.
-        return everything
-    apart = ~problem.is_compute
-    beside = int(problem.duration[apart].sum() + problem.lag.sum()) if apart.any() else 0
-    return (reach + 1) * upper + beside
-
-
-def _window_distance(problem: Problem, spans: Spans) -> int | None:
-    """Return the largest distance between windows of two devices in spans, None if unlimited.
-
-    A device with one op before and one op after something on another device cannot start or
-    end further than one span from it; distances add up over such links.
-    """
-    count = len(problem.span_resources)
-    ops = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
-    linked: BoolArray = np.zeros((count, count), dtype=np.bool_)
-    for device in range(count):
-        around = spans.around(device)
-        after = [(around.head[own] > NEVER // 2).any() for own in ops]
-        before = [(around.tail[own] > NEVER // 2).any() for own in ops]
-        linked[:, device] = np.logical_and(after, before)
-    return _diameter(linked | linked.T)
-
-
-def _diameter(linked: BoolArray) -> int | None:
-    """Return the most links that lie between two nodes, None if some are not connected."""
-    within, distance = np.eye(len(linked), dtype=np.bool_), 0
-    while not within.all():
-        farther = within | (within @ linked)
-        if (farther == within).all():
-            return None
-        within, distance = farther, distance + 1
-    return distance
+    return fixed + int(problem.duration.sum() + problem.lag.sum())

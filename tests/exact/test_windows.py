@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.bounds.spans import Spans
 from ppsolve.solver.exact import windows as module
 from ppsolve.solver.exact.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -94,48 +90,9 @@ def test_release_times_allow_any_distance() -> None:
     assert bounds(windows(problem, 10)) == [(0, 4), (4, 6), (9, 11)]
 
 
-def test_ops_beside_the_devices_stretch_the_horizon() -> None:
+def test_the_horizon_of_spans_is_all_that_may_run_one_after_the_other() -> None:
     ops = [op("first", 2, "r"), op("wait", 6), op("last", 3, "r")]
     problem = small(ops, [("first", "wait"), ("wait", "last", 1)], objective="device_span")
-    spans = Spans(problem, ImpliedOrder(problem).full)
-    assert module._window_distance(problem, spans) == 0
-    assert module._horizon(problem, 12, spans) == 12 + 6 + 1
-
-
-def chain_of_devices(count: int) -> Problem:
-    """Device d has an op before and an op after those of device d + 1."""
-    ops, edges = [], []
-    for d in range(count):
-        ops += [op(f"down{d}", 1, f"r{d}"), op(f"up{d}", 1, f"r{d}")]
-    for d in range(count - 1):
-        edges += [(f"down{d}", f"down{d + 1}"), (f"up{d + 1}", f"up{d}")]
-    edges.append((f"down{count - 1}", f"up{count - 1}"))
-    return small(ops, edges, objective="device_span")
-
-
-def test_distances_add_up_over_links() -> None:
-    line = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=np.bool_)
-    assert module._diameter(line) == 2
-    apart = np.zeros((2, 2), dtype=np.bool_)
-    assert module._diameter(apart) is None
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_an_op_around_all_others_links_its_device_with_all(count: int) -> None:
-    # Device 0 runs before and after all others: none is more than one span away from another
-    # that is inside of it, and no two are more than one apart.
-    problem = chain_of_devices(count)
-    spans = Spans(problem, ImpliedOrder(problem).full)
-    assert module._window_distance(problem, spans) == min(1, count - 1)
-    assert module._horizon(problem, 10, spans) == (min(1, count - 1) + 1) * 10
-
-
-def test_devices_are_two_spans_apart_where_a_third_one_links_them() -> None:
-    # b0 is inside of a, and c is inside of b; c comes before no op of a.
-    ops = [op(f"{name}{k}", 1, f"r{name}") for name in "ab" for k in range(2)]
-    ops.append(op("c", 1, "rc"))
-    edges = [("a0", "b0"), ("b0", "a1"), ("b0", "c"), ("c", "b1")]
-    problem = small(ops, edges, objective="device_span")
-    spans = Spans(problem, ImpliedOrder(problem).full)
-    assert module._window_distance(problem, spans) == 2
-    assert module._horizon(problem, 10, spans) == 30
+    assert module._horizon(problem) == 2 + 6 + 3 + 1
+    # The device starts at 0: with a span of 20 its last op ends that late at most.
+    assert bounds(windows(problem, 20)) == [(0, 8), (2, 10), (9, 17)]
