@@ -195,7 +195,7 @@ def schedule_in_flight(pipeline: InFlightPipeline, state: InFlightState, start: 
         other = at
         if row < stages - 1:
             other = pipeline.device[stage + 1]
-        elif stages < row < 2 * stages:
+        elif row > stages and row < 2 * stages:
             other = pipeline.device[stage - 1]
         if other != at:  # a busy device looks again when it is idle
             wake[other] = min(wake[other], max(idle[other], now + pipeline.ahead[row]))

@@ -33,7 +33,7 @@ def divide(a: int, b: int) -> int:
 
 
 def shift(a: int, b: int) -> int:
-    return (a >> 2) + (a | b) + (a & 6) - (a ^ b) + (3 << 2)
+    return (a >> 2) + (a | b) - (b >> 1)
 
 
 def by_constants(a: int, b: int) -> int:
@@ -43,9 +43,9 @@ def by_constants(a: int, b: int) -> int:
 def decide(a: int, b: int) -> int:
     found = a or b
     both = a and b
-    if (a < b <= LIMIT or not b) and a != 3:
+    if ((a < b and b <= LIMIT) or not b) and a != 3:
         return 100 + found
-    return found if a in (1, b, -1) else both - (not a) + (a == b)
+    return found if a == 1 or a == b or a == -1 else both - (not a) + (a == b)
 
 
 def smallest(a: int, b: int) -> int:
@@ -115,7 +115,7 @@ def fields(outer: Outer, one: Any, patience: float) -> int:
     one[1] += values[outer.count]
     outer.room[0] = first_above(values, 2) + walk_over(range(len(one)), swapped)
     made = Inner(one, 0.5)
-    return len(made.values) + (inner.weight * values[1] - patience / 2 <= made.weight * 7 + 1e-3)
+    return len(made.values) + (inner.weight * values[1] - patience * 0.5 <= made.weight * 7 + 1e-3)
 
 
 def nothing(one: Any) -> None:

@@ -25,16 +25,12 @@ _WHOLE: dict[type[ast.operator], str] = {
     ast.Sub: "sub",
     ast.Mult: "mul",
     ast.RShift: "ashr",
-    ast.LShift: "shl",
-    ast.BitAnd: "and",
     ast.BitOr: "or",
-    ast.BitXor: "xor",
 }
 _FLOATING: dict[type[ast.operator], str] = {
     ast.Add: "fadd",
     ast.Sub: "fsub",
     ast.Mult: "fmul",
-    ast.Div: "fdiv",
 }
 _COMPARED: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("icmp eq", "fcmp oeq"),
@@ -178,12 +174,10 @@ class Expressions:
             If the operator has no translation for these kinds.
         """
         emit, kind = self.body.emit, type(operator)
-        if FLOAT in (left.kind, right.kind) or kind is ast.Div:
+        if FLOAT in (left.kind, right.kind):
             one, two = self.body.converted(left, FLOAT), self.body.converted(right, FLOAT)
             if kind not in _FLOATING:
                 raise UntranslatableError(f"{kind.__name__} of floats")
-            if kind is ast.Div:
-                self.refuse(f"fcmp oeq double {two.text}, 0.0", ZeroDivisionError, node)
             return Number(emit(f"{_FLOATING[kind]} double {one.text}, {two.text}"), FLOAT)
         self._refuse_operands(left.text, right.text, kind, node)
         if kind in _WHOLE:
@@ -201,11 +195,8 @@ class Expressions:
             self.refuse(f"icmp eq i64 {right}, 0", ZeroDivisionError, node, left, right)
             is_least = emit(f"icmp eq i64 {left}, {-(2**63)}")
             wrong = f"and i1 {is_least}, {emit(f'icmp eq i64 {right}, -1')}"
-        elif kind in (ast.LShift, ast.RShift):
+        elif kind is ast.RShift:
             self.refuse(f"icmp ugt i64 {right}, 63", ValueError, node, left, right)
-            if kind is ast.LShift:
-                back = emit(f"ashr i64 {emit(f'shl i64 {left}, {right}')}, {right}")
-                wrong = f"icmp ne i64 {back}, {left}"
         elif kind in (ast.Add, ast.Sub, ast.Mult):
             name = f"@llvm.s{_WHOLE[kind]}.with.overflow.i64"
             pair = emit(f"call {{i64, i1}} {name}(i64 {left}, i64 {right})")
@@ -241,22 +232,17 @@ class Expressions:
         return self.operate(Number("0"), ast.Sub(), number, node)
 
     def _compare(self, node: ast.Compare) -> Value:
-        if len(node.ops) > 1:
-            return self._chosen(node)
-        left = self.number(node.left)
-        return self.body.whole(self._test(left, node.ops[0], self._right(node, 0)))
+        return self.body.whole(self._compared(node))
 
-    def _right(self, node: ast.Compare, place: int) -> Value:
-        return self.body.settle(self.value(node.comparators[place]))
+    def _compared(self, node: ast.Compare) -> str:
+        """Add a comparison; return its truth."""
+        if len(node.ops) > 1:
+            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
+        left = self.number(node.left)
+        return self._test(left, node.ops[0], self.body.settle(self.value(node.comparators[0])))
 
     def _test(self, left: Number, operator: ast.cmpop, right: Value) -> str:
-        """Add a comparison; return its truth."""
         emit = self.body.emit
-        if isinstance(operator, ast.In) and isinstance(right, Record) and right.names != RANGE:
-            truth = "false"
-            for item in right.items:
-                truth = emit(f"or i1 {truth}, {self._test(left, ast.Eq(), item)}")
-            return truth
         two = self.body.read(right)
         if type(operator) not in _COMPARED:
             raise UntranslatableError(type(operator).__name__)
@@ -279,7 +265,7 @@ class Expressions:
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.condition(node.operand, no, yes)
         elif isinstance(node, ast.Compare):
-            self._comparisons(node, yes, no)
+            self.body.fork(self._compared(node), yes, no)
         else:
             self.body.fork(self._truth(self.number(node)), yes, no)
 
@@ -292,19 +278,6 @@ class Expressions:
                 self.condition(operand, yes, following)
             self.body.begin(following)
         self.condition(node.values[-1], yes, no)
-
-    def _comparisons(self, node: ast.Compare, yes: str, no: str) -> None:
-        left = self.number(node.left)
-        for place, operator in enumerate(node.ops):
-            right = self._right(node, place)
-            truth = self._test(left, operator, right)
-            if place == len(node.ops) - 1:
-                self.body.fork(truth, yes, no)
-                return
-            following = self.body.fresh("l")
-            self.body.fork(truth, following, no)
-            self.body.begin(following)
-            left = self.body.read(right)
 
     def _truth(self, number: Number) -> str:
         return self._test(number, ast.NotEq(), Number("0"))

@@ -220,9 +220,6 @@ class Statements(Expressions):
         elif not isinstance(node, ast.Constant):
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
 
-    def _do_pass(self, statement: ast.Pass) -> None:
-        pass
-
     def _do_return(self, statement: ast.Return) -> None:
         frame, node = self.frame, statement.value
         if node is not None and not (isinstance(node, ast.Constant) and node.value is None):
