@@ -6,9 +6,6 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
-from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
@@ -86,8 +83,6 @@ class WindowLNS:
         self._ops = min(self._most, max(params.first_ops, int(params.first_share * ops)))
         self._units = params.units
         self._places: list[tuple[int, int]] = []
-        self._refuted = np.zeros(ops, dtype=np.bool_)
-        self._asks_again = self._has_passed_over = False
         self._taken = self.board.incumbent
         assert self.board.schedule is not None
         self._keep(self.board.schedule)
@@ -113,13 +108,10 @@ class WindowLNS:
             self._begin_pass()
         first, slant = self._places.pop()
         last = min(first + self._ops, self.implied.problem.num_ops)
-        if self._is_refuted(self._whole.sequence(slant)[max(first, 0) : last]):
-            self._has_passed_over = True
-        else:
-            self._try(max(first, 0), last, slant)
+        self._try(max(first, 0), last, slant)
         self._take_incumbent()
-        if not self._places:
-            self._end_pass()
+        if not self._places and self.best.value >= self._before:
+            self._grow()
 
     def _begin_pass(self) -> None:
         self._before, self._counted = self.best.value, replace(self.counts)
@@ -128,19 +120,6 @@ class WindowLNS:
             shift = self._random.randrange(step)
             self._places += [(first, slant) for first in range(-shift, ops - shift, step)]
         self._random.shuffle(self._places)
-        self._has_passed_over = False
-
-    def _end_pass(self) -> None:
-        is_better = self.best.value < self._before
-        self._asks_again = not is_better and self._has_passed_over
-        if not (is_better or self._asks_again):
-            self._grow(self._counted)
-            self._refuted[:] = False
-
-    def _is_refuted(self, ops: IntArray) -> bool:
-        """Whether a window is passed over: CP-SAT refuted others with all ops of its middle."""
-        edge = len(ops) // 4
-        return not self._asks_again and bool(self._refuted[ops[edge : len(ops) - edge]].all())
 
     def _try(self, first: int, last: int, slant: int) -> None:
         self.spent += self.params.base_units
@@ -166,12 +145,10 @@ class WindowLNS:
         self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
         if answer.infeasible:
             self.counts.refuted += 1
-            self._refuted[part.ops] = True
         elif answer.schedule is None or not self._accept(asked.put_back(answer.schedule), most):
             self.counts.left_open += 1
         else:
             self.counts.better += 1
-            self._refuted[part.ops] = False
 
     def _aim(self) -> _Aim:
         known = self._whole.schedule.value + self._whole.shift
@@ -209,7 +186,6 @@ class WindowLNS:
             self._taken = other
             if other.schedule.value < self.best.value:
                 self._keep(other.schedule)
-                self._refuted[:] = False
 
     def _keep(self, schedule: Schedule) -> None:
         self._whole = FixedOrderGraph(self.implied, index_ordered(self.implied, schedule))
@@ -219,9 +195,9 @@ class WindowLNS:
             self.board.propose(self.best, NEIGHBOURHOODS)
             self._taken = self.board.incumbent
 
-    def _grow(self, before: Counts) -> None:
-        refuted = self.counts.refuted - before.refuted
-        left_open = self.counts.left_open - before.left_open
+    def _grow(self) -> None:
+        refuted = self.counts.refuted - self._counted.refuted
+        left_open = self.counts.left_open - self._counted.left_open
         if self._ops < self._most and left_open <= refuted:
             self._ops = min(self._most, int(self.params.growth * self._ops))
         elif left_open:

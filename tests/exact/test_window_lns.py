@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
@@ -274,26 +274,6 @@ def test_a_pass_goes_on_in_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> Non
         ended.append(search.is_exhausted)
     assert ended == [False, True]
     assert search.counts.bounded == 2
-
-
-def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    problem = job_shop()
-    search = searching(problem, in_any_order(problem), 0, SearchLimits(seconds=None))
-    is_refuted, passed_over = search._is_refuted, []
-
-    def noted(ops: IntArray) -> bool:
-        passed_over.append(is_refuted(ops))
-        return passed_over[-1]
-
-    monkeypatch.setattr(search, "_is_refuted", noted)
-    search.run()
-    assert search.is_exhausted
-    assert any(passed_over)
-    # It ends after a pass that asks about every window.
-    whole_pass = -(-problem.num_ops // (search._ops // search.params.overlap))
-    assert not any(passed_over[-whole_pass:])
 
 
 def test_a_window_that_uses_up_the_units_by_itself_is_asked_for_nothing() -> None:

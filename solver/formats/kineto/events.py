@@ -342,13 +342,39 @@ def _thread(event: dict[str, Any]) -> str:
 
 
 def number_in(args: Any, key: str) -> int | None:
-    """Return a number among the arguments of an event, None where there is none."""
+    """Return a number among the arguments of an event.
+
+    Parameters
+    ----------
+    args : object
+        The arguments as the file has them.
+    key : str
+        Name of the number.
+
+    Returns
+    -------
+    int or None
+        None where there is no whole number from 0 of that name.
+    """
     number = args.get(key) if isinstance(args, dict) else None
     return number if type(number) is int and 0 <= number < 2**62 else None
 
 
 def moments_of(event: dict[str, Any], name: str) -> tuple[int, int]:
-    """Return start and end of an event in nanoseconds; raises `InputError` where one is none."""
+    """Return when an event starts and ends.
+
+    Parameters
+    ----------
+    event : dict
+        An event of the file, in microseconds.
+    name : str
+        Its name, for errors.
+
+    Returns
+    -------
+    (int, int)
+        Nanoseconds; an `InputError` says which moment is none.
+    """
     start = _time(event.get("ts"), f"{name[:60]}.ts")
     length = _time(event.get("dur", 0), f"{name[:60]}.dur")
     if length < 0:
