@@ -71,11 +71,7 @@ def _time_of_lanes(implied: ImpliedOrder, order: PoolOrder, heads: IntArray, end
     firsts = np.concatenate([implied.ops(lane.acquire) for lane in order.lanes])
     lasts = [implied.ops(column) for lane in order.lanes for column, _ in lane.releases]
     idle = int(heads[firsts].min()) + int(ends[np.concatenate(lasts)].min())
-    most = max(
-        sum(float((weight(each.share) * each.length).sum()) for each in known)
-        for weight in _weights(known)
-    )
-    return math.ceil(most * _DOWN) + idle
+    return _weighed(known) + idle
 
 
 def _lane_holds(implied: ImpliedOrder, lane: Lane, room: float) -> _PositionHolds:
@@ -111,11 +107,7 @@ def _time_of(paths: Paths, pool: int, replicas: int) -> int:
         return 0
     releases = np.flatnonzero((flow.pool == pool) & flow.release.any(axis=0))
     idle = int(paths.head[:, acquires].min()) + int(paths.tail[:, releases].min())
-    most = max(
-        sum(float((weight(each.share) * each.length).sum()) for each in known)
-        for weight in _weights(known)
-    )
-    return math.ceil(most * _DOWN / replicas) + idle
+    return _weighed(known, replicas) + idle
 
 
 def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
@@ -142,6 +134,15 @@ def _left(amount: IntArray) -> IntArray:
     """Return the amounts that are held before each release, int64[m, n]."""
     left: IntArray = np.cumsum(amount[:, ::-1], axis=1)[:, ::-1]
     return left
+
+
+def _weighed(holds: list[_PositionHolds], replicas: int = 1) -> int:
+    """Return the largest sum of weighed shares times lengths, for each of some replicas."""
+    most = max(
+        sum(float((weight(each.share) * each.length).sum()) for each in holds)
+        for weight in _weights(holds)
+    )
+    return math.ceil(most * _DOWN / replicas)
 
 
 def _weights(holds: list[_PositionHolds]) -> Iterator[Callable[[FloatArray], FloatArray]]:
