@@ -9,10 +9,10 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS
 from ppsolve.models.kinds.pipeline.lowering import (
     ALL_GATHER_KIND,
     ALLREDUCE_KIND,
-    ALLREDUCE_KINDS,
     OPTIMIZER_KIND,
     REDUCE_SCATTER_KIND,
 )

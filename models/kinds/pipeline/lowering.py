@@ -1,23 +1,25 @@
-"""Lowering of a pipeline instance to the integer problem, a few numpy calls per op kind.
-
-An op of k segments becomes k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and
-k all-reduces on the comm stream, one after each piece, named ``ARF0.1/0``, ...
-"""
+"""Lowering of a pipeline instance to the integer problem, a few numpy calls per op kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.collective_ops import (
+    DATA_PARALLEL,
+    CollectiveOps,
+    OpGrid,
+    collective_times,
+)
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
@@ -26,47 +28,8 @@ from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
 from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
 
-ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
-"""Kind of the all-reduces inside the ops of each kind."""
-
 REDUCE_SCATTER_KIND = "RS"
 ALL_GATHER_KIND = "AG"
-
-TENSOR_PARALLEL, DATA_PARALLEL = "tp", "dp"
-
-
-@dataclass(frozen=True, eq=False)
-class _OpGrid:
-    # The ops of one kind: S stages, m micro-batches.
-
-    first: IntArray  # int64[S, m]: first and last piece of each op on the compute stream
-    last: IntArray
-    # int64[S, m]: op that ends when the result can be used: the last all-reduce, or the last
-    # piece.
-    done: IntArray
-    rows: IntArray  # int64[r, m]: all pieces and all-reduces: column i is micro-batch i
-
-    @classmethod
-    def whole(cls, ops: IntArray) -> Self:
-        return cls(ops, ops, ops, ops)
-
-
-def _collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
-    collectives = instance.collectives
-    if collectives is None:
-        return
-    durations = instance.times.by_kind()
-    for stage in range(instance.num_stages):
-        for kind, inside in collectives.by_kind().items():
-            yield entry_at(inside.allreduce, stage)
-            segments = entry_at(inside.segments, stage)
-            for duration in sorted(set(row_of(durations[kind], stage))):
-                yield Fraction(duration) / segments
-        for entry in (collectives.reduce_scatter, collectives.all_gather):
-            if entry is not None:
-                yield entry_at(entry, stage)
-
-
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
 
@@ -87,8 +50,8 @@ def lower_pipeline(
     Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; all-reduces inside
     ops and all-gathers follow where there are any, then transfers, then all-reduces (or
     reduce-scatters) of gradients and optimizer ops. An op with collectives inside is several ops,
-    see `ppsolve.models.kinds.pipeline.lowering`; it acquires its activation at the start of its
-    first piece and releases at the end of its last piece.
+    see `ppsolve.models.kinds.pipeline.collective_ops`; it acquires its activation at the start of
+    its first piece and releases at the end of its last piece.
 
     Parameters
     ----------
@@ -186,7 +149,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
-    yield from _collective_times(instance)
+    yield from collective_times(instance)
     modes = modes_of(instance)
     if modes is not None:
         yield from mode_times(modes)
@@ -221,13 +184,11 @@ class _PipelineLowering:
         self.scale = scale
         self.builder = ProblemBuilder(instance.name, scale, instance.objective)
         self.devices = instance.device_grid
-        collectives = instance.collectives
-        self.inside = {} if collectives is None else collectives.by_kind()
-        self.comm: dict[str, list[int]] = {}
-        self.grid: dict[str, _OpGrid] = {}
+        self.collectives = CollectiveOps(instance, self.builder, scale, self.devices)
+        self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names = self.builder.explicit_names
-        self._ticks = cache(lambda value, segments: scale.ticks(Fraction(value) / segments))
+        self._ticks = cache(lambda value: scale.ticks(Fraction(value)))
         self.modes: ModeOps | None = None
         if modes is not None and choice is not None:
             self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
@@ -264,18 +225,12 @@ class _PipelineLowering:
     def _add_compute_ops(self) -> None:
         pieces: dict[str, list[IntArray]] = {}
         for kind, entry in self.instance.times.by_kind().items():
-            inside = self.inside.get(kind)
-            if inside is None:
-                self.grid[kind] = _OpGrid.whole(self._add_grid(kind, entry))
-                continue
-            pieces[kind] = []
-            for stage, devices in enumerate(self.devices):
-                segments = int(entry_at(inside.segments, stage))
-                row = self._ticks_row(entry, stage, len(devices), segments)
-                duration = np.broadcast_to(row, (segments, len(row)))
-                pieces[kind].append(self._add_pieces(kind, duration, self.compute, stage))
+            if kind in self.collectives.inside:
+                pieces[kind] = self.collectives.add_pieces(kind, entry, self.compute)
+            else:
+                self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
         for kind, parts in pieces.items():
-            self.grid[kind] = self._with_allreduces(kind, parts)
+            self.grid[kind] = self.collectives.with_allreduces(kind, parts)
 
     def _add_grid(self, kind: str, entry: Any) -> IntArray:
         num_stages, num_microbatches = self.devices.shape
@@ -289,63 +244,17 @@ class _PipelineLowering:
             OpLabels(np.arange(num_stages)[:, None], self.devices, np.arange(num_microbatches)),
         )
 
-    def _add_pieces(
-        self, kind: str, duration: IntArray, streams: list[int], stage: int
-    ) -> IntArray:
-        devices = self.devices[stage]
-        ops = self.builder.add_ops(
-            kind,
-            duration,
-            np.asarray(streams)[devices][:, None],
-            OpLabels(stage, devices, np.arange(duration.shape[1])),
-        )
-        if len(ops) > 1:
-            for (segment, i), op in np.ndenumerate(ops):
-                self.explicit_names[int(op)] = f"{kind}{stage}.{i}/{segment}"
-        return ops
-
-    def _with_allreduces(self, kind: str, pieces: list[IntArray]) -> _OpGrid:
-        # Megatron-LM's tensor parallelism (Shoeybi et al. 2019): an all-reduce of activations in
-        # forwards and of input gradients in backwards.
-        reduces = []
-        for stage, parts in enumerate(pieces):
-            ticks = self.scale.ticks(entry_at(self.inside[kind].allreduce, stage))
-            duration = np.full(parts.shape, ticks, dtype=np.int64)
-            comm = self._comm_streams(TENSOR_PARALLEL)
-            added = self._add_pieces(ALLREDUCE_KINDS[kind], duration, comm, stage)
-            self.builder.add_precedences(parts, added)
-            self.builder.add_precedences(added[:-1], parts[1:])
-            reduces.append(added)
-        return _OpGrid(
-            first=np.stack([parts[0] for parts in pieces]),
-            last=np.stack([parts[-1] for parts in pieces]),
-            done=np.stack([parts[-1] for parts in reduces]),
-            rows=np.concatenate([*pieces, *reduces]),
-        )
-
-    def _comm_streams(self, purpose: str) -> list[int]:
-        # The stream of each device, added on first use.
-        collectives = self.instance.collectives
-        shared = collectives is None or collectives.comm_streams == "shared"
-        name = "comm" if shared else f"{purpose} comm"
-        if name not in self.comm:
-            devices = range(self.instance.num_devices)
-            self.comm[name] = [self.builder.add_resource(f"{name} {d}") for d in devices]
-        return self.comm[name]
-
-    def _ticks_row(
-        self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
-    ) -> IntArray:
-        row = [self._ticks(value, segments) for value in row_of(entry, stage)]
+    def _ticks_row(self, entry: Any, stage: int, num_microbatches: int) -> IntArray:
+        row = [self._ticks(value) for value in row_of(entry, stage)]
         return np.broadcast_to(np.array(row, dtype=np.int64), num_microbatches)
 
     @property
-    def returning(self) -> _OpGrid:
+    def returning(self) -> OpGrid:
         # Ops that carry the gradient to the previous stage.
         return self.grid["I"] if self.instance.times.is_split else self.grid["B"]
 
     @property
-    def finishing(self) -> _OpGrid:
+    def finishing(self) -> OpGrid:
         # Ops after which a stage's weight gradient is complete.
         return self.grid["W"] if self.instance.times.is_split else self.grid["B"]
 
@@ -358,7 +267,7 @@ class _PipelineLowering:
         collectives = self.instance.collectives
         if collectives is None or collectives.all_gather is None:
             return
-        comm = self._comm_streams(DATA_PARALLEL)
+        comm = self.collectives.streams(DATA_PARALLEL)
         for stage in range(self.instance.num_stages):
             holders = self._holders(stage)
             gather = self._single_op(
@@ -419,7 +328,7 @@ class _PipelineLowering:
         kind, entry = ALLREDUCE_KIND, instance.allreduce
         if instance.collectives is not None and instance.collectives.reduce_scatter is not None:
             kind, entry = REDUCE_SCATTER_KIND, instance.collectives.reduce_scatter
-        comm = [] if entry is None else self._comm_streams(DATA_PARALLEL)
+        comm = [] if entry is None else self.collectives.streams(DATA_PARALLEL)
         for stage in range(instance.num_stages):
             holders = self._holders(stage)
             ready = self.finishing.last[stage]

@@ -20,11 +20,12 @@ import numpy as np
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS
 from ppsolve.models.kinds.pipeline.collectives import Collectives
 from ppsolve.models.kinds.pipeline.entries import EXACT
 from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KINDS, lower_pipeline
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.pipeline.actions import (
     Order,
