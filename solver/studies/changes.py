@@ -169,7 +169,7 @@ def with_decision(instance: PipelineInstance, decide: str) -> PipelineInstance:
     return parsed_pipeline(data | {"memory": memory})
 
 
-COMM = ("latency", "bytes", "allreduce", "reduce_scatter", "all_gather")
+COMM = ("latency", "bytes", "allreduce", "alltoall", "reduce_scatter", "all_gather")
 """Fields of transfers and collectives that take longer in proportion."""
 
 

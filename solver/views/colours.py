@@ -9,7 +9,7 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS
+from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
 from ppsolve.models.kinds.pipeline.lowering import (
     ALL_GATHER_KIND,
     ALLREDUCE_KIND,
@@ -80,6 +80,7 @@ _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
     ALLREDUCE_KIND: _ALLREDUCE,
     **dict.fromkeys(ALLREDUCE_KINDS.values(), replace(_ALLREDUCE, shades=(176, 133))),
+    **dict.fromkeys(ALLTOALL_KINDS.values(), Look("X all-to-all", (216, 209), VERMILION)),
     ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
     REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
 }

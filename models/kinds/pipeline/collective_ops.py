@@ -1,7 +1,8 @@
-"""Ops with collectives inside: pieces on the compute stream, all-reduces on the comm stream.
+"""Ops with collectives inside: pieces on the compute stream, collectives on a comm stream.
 
-An op of k segments becomes k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and
-k all-reduces on the comm stream, one after each piece, named ``ARF0.1/0``, ...
+An op of k pieces becomes k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and up
+to k collectives, each after the piece of its number: all-reduces ``ARF0.1/0``, ..., or all-to-alls
+``A2AF0.1/0``, ...
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -19,9 +21,10 @@ from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
-"""Kind of the all-reduces inside the ops of each kind."""
+ALLTOALL_KINDS = {"F": "A2AF", "B": "A2AB", "I": "A2AI"}
+"""Kind of the collectives inside the ops of each kind."""
 
-TENSOR_PARALLEL, DATA_PARALLEL = "tp", "dp"
+TENSOR_PARALLEL, EXPERT_PARALLEL, DATA_PARALLEL = "tp", "ep", "dp"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +33,10 @@ class OpGrid:
 
     first: IntArray  # int64[S, m]: first and last piece of each op on the compute stream
     last: IntArray
-    # int64[S, m]: op that ends when the result can be used: the last all-reduce, or the last
-    # piece.
+    # int64[S, m]: op that ends when the result can be used: the last piece, or the collective
+    # behind it.
     done: IntArray
-    rows: IntArray  # int64[r, m]: all pieces and all-reduces: column i is micro-batch i
+    rows: IntArray  # int64[r, m]: all pieces and collectives: column i is micro-batch i
 
     @classmethod
     def whole(cls, ops: IntArray) -> Self:
@@ -49,17 +52,16 @@ def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
     durations = instance.times.by_kind()
     for stage in range(instance.num_stages):
         for kind, inside in collectives.by_kind().items():
-            yield entry_at(inside.allreduce, stage)
-            segments = entry_at(inside.segments, stage)
+            yield from {Fraction(time) for time in inside.times(stage) if time is not None}
             for duration in sorted(set(row_of(durations[kind], stage))):
-                yield Fraction(duration) / segments
+                yield from {Fraction(duration) * share for share in inside.shares(stage)}
         for entry in (collectives.reduce_scatter, collectives.all_gather):
             if entry is not None:
                 yield entry_at(entry, stage)
 
 
 class CollectiveOps:
-    """Adds pieces, all-reduces and comm streams to the problem of a pipeline.
+    """Adds pieces, collectives and comm streams to the problem of a pipeline.
 
     Parameters
     ----------
@@ -102,29 +104,31 @@ class CollectiveOps:
         """
         found = []
         for stage, devices in enumerate(self.devices):
-            row = row_of(entry, stage)
-            segments = int(entry_at(self.inside[kind].segments, stage))
-            ticks = {value: self.scale.ticks(Fraction(value) / segments) for value in set(row)}
-            lengths = np.array([ticks[value] for value in row], dtype=np.int64)
-            duration = np.broadcast_to(lengths, (segments, len(devices)))
-            found.append(self._add(kind, duration, compute, stage))
+            ticks = cache(lambda time, share: self.scale.ticks(Fraction(time) * share))
+            shares, row = self.inside[kind].shares(stage), row_of(entry, stage)
+            lengths = [[ticks(time, share) for time in row] for share in shares]
+            duration = np.broadcast_to(np.array(lengths), (len(shares), len(devices)))
+            found.append(self._add(kind, duration, compute, stage, [*range(len(shares))]))
         return found
 
-    def _add(self, kind: str, duration: IntArray, streams: list[int], stage: int) -> IntArray:
+    def _add(
+        self, kind: str, duration: IntArray, streams: list[int], stage: int, numbers: list[int]
+    ) -> IntArray:
+        # `numbers` are those of the pieces.
         devices = self.devices[stage]
         ops = self.builder.add_ops(
             kind,
             duration,
             np.asarray(streams)[devices][:, None],
-            OpLabels(stage, devices, np.arange(duration.shape[1])),
+            OpLabels(stage, devices, np.arange(len(devices))),
         )
-        if len(ops) > 1:
-            for (segment, i), op in np.ndenumerate(ops):
-                self.builder.explicit_names[int(op)] = f"{kind}{stage}.{i}/{segment}"
+        if self.inside[kind[-1]].num_pieces(stage) > 1:
+            for (row, i), op in np.ndenumerate(ops):
+                self.builder.explicit_names[int(op)] = f"{kind}{stage}.{i}/{numbers[row]}"
         return ops
 
-    def with_allreduces(self, kind: str, pieces: list[IntArray]) -> OpGrid:
-        """Add the all-reduces after the pieces of all ops of a kind.
+    def with_collectives(self, kind: str, pieces: list[IntArray]) -> OpGrid:
+        """Add the collectives after the pieces of all ops of a kind.
 
         Parameters
         ----------
@@ -137,29 +141,41 @@ class CollectiveOps:
         OpGrid
         """
         # Megatron-LM's tensor parallelism (Shoeybi et al. 2019): an all-reduce of activations in
-        # forwards and of input gradients in backwards.
-        reduces = []
+        # forwards and of input gradients in backwards. GShard's expert parallelism (Lepikhin et
+        # al. 2020): all-to-alls before and after the experts.
+        inside = self.inside[kind]
+        is_alltoall = inside.alltoall is not None
+        kinds = ALLTOALL_KINDS if is_alltoall else ALLREDUCE_KINDS
+        streams = self.streams(EXPERT_PARALLEL if is_alltoall else TENSOR_PARALLEL)
+        collectives, done = [], []
         for stage, parts in enumerate(pieces):
-            ticks = self.scale.ticks(entry_at(self.inside[kind].allreduce, stage))
-            duration = np.full(parts.shape, ticks, dtype=np.int64)
-            comm = self.streams(TENSOR_PARALLEL)
-            added = self._add(ALLREDUCE_KINDS[kind], duration, comm, stage)
-            self.builder.add_precedences(parts, added)
-            self.builder.add_precedences(added[:-1], parts[1:])
-            reduces.append(added)
+            times = {j: time for j, time in enumerate(inside.times(stage)) if time is not None}
+            ticks = np.array([self.scale.ticks(Fraction(time)) for time in times.values()])
+            duration = np.broadcast_to(ticks[:, None], (len(times), parts.shape[1]))
+            added = self._add(kinds[kind], duration, streams, stage, [*times])
+            ends = parts.copy()
+            ends[[*times]] = added
+            self.builder.add_precedences(parts[[*times]], added)
+            self.builder.add_precedences(ends[:-1], parts[1:])
+            collectives.append(added)
+            done.append(ends[-1])
         return OpGrid(
             first=np.stack([parts[0] for parts in pieces]),
             last=np.stack([parts[-1] for parts in pieces]),
-            done=np.stack([parts[-1] for parts in reduces]),
-            rows=np.concatenate([*pieces, *reduces]),
+            done=np.stack(done),
+            rows=np.concatenate([*pieces, *collectives]),
         )
 
     def streams(self, purpose: str) -> list[int]:
         """Return the comm stream of each device, which is added on first use."""
-        collectives = self.instance.collectives
-        shared = collectives is None or collectives.comm_streams == "shared"
-        name = "comm" if shared else f"{purpose} comm"
+        given, devices = self.instance.collectives, self.instance.num_devices
+        shared = given is None or given.comm_streams == "shared"
+        name, width = "comm" if shared else f"{purpose} comm", 1
+        if purpose == EXPERT_PARALLEL and given is not None and given.devices_per_node:
+            name, width = "node comm", given.devices_per_node
         if name not in self._comm:
-            devices = range(self.instance.num_devices)
-            self._comm[name] = [self.builder.add_resource(f"{name} {d}") for d in devices]
+            groups = [range(devices)[first : first + width] for first in range(0, devices, width)]
+            spans = ["-".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in groups]
+            numbers = [self.builder.add_resource(f"{name} {span}") for span in spans]
+            self._comm[name] = [numbers[device // width] for device in range(devices)]
         return self._comm[name]

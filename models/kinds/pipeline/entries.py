@@ -237,6 +237,11 @@ def _per_microbatch(item: str) -> BeforeValidator:
     return BeforeValidator(lambda value: _numbers(value, 2, what, costs=True))
 
 
+def _per_piece(value: Any) -> Any:
+    what = "a number, a list with one number per piece, or such a list per stage"
+    return _numbers(value, 2, what)
+
+
 def _segments(value: Any) -> Any:
     what = f"a whole number from 1 to {MAX_SEGMENTS}"
     if isinstance(value, list | tuple | np.ndarray):
@@ -251,6 +256,7 @@ PerStage = Annotated[_Numbers, _per("stage")]
 PerDevice = Annotated[_Numbers, _per("device")]
 PerStageAndMicrobatch = Annotated[_Rows, _per_microbatch("stage")]
 PerBoundaryAndMicrobatch = Annotated[_Rows, _per_microbatch("stage boundary")]
+PerPiece = Annotated[Number | tuple[Number | tuple[Number, ...], ...], BeforeValidator(_per_piece)]
 SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
 DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
 

@@ -13,7 +13,7 @@ from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Whole
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.collectives import Collectives, TensorParallel
+from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
 from ppsolve.models.kinds.pipeline.entries import (
     Lengths,
     PerStage,
@@ -173,19 +173,19 @@ class PipelineInstance(Instance):
                 field="collectives.reduce_scatter",
             )
         for field, entry in collectives:
-            for name, value in entry if isinstance(entry, TensorParallel) else [("", entry)]:
-                path = f"collectives.{field}" + (f".{name}" if name else "")
-                check_length(path, value, self.num_stages, "stage")
+            if isinstance(entry, ModelParallel):
+                entry.check(f"collectives.{field}", self.num_stages)
+            else:
+                check_length(f"collectives.{field}", entry, self.num_stages, "stage")
         self._check_segments(collectives)
 
     def _check_segments(self, collectives: Collectives) -> None:
         ops = self.num_stages
         for inside in collectives.by_kind().values():
-            pieces = [int(entry_at(inside.segments, stage)) for stage in range(self.num_stages)]
-            ops += 2 * sum(pieces)
+            ops += 2 * sum(map(inside.num_pieces, range(self.num_stages)))
         if ops * self.num_microbatches > MAX_OPS:
             raise InputError(
-                f"expected at most {MAX_OPS} ops, all-reduces and segments included",
+                f"expected at most {MAX_OPS} ops, collectives and pieces included",
                 field="collectives",
             )
 

@@ -47,7 +47,7 @@ def lower_pipeline(
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
-    Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; all-reduces inside
+    Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; collectives inside
     ops and all-gathers follow where there are any, then transfers, then all-reduces (or
     reduce-scatters) of gradients and optimizer ops. An op with collectives inside is several ops,
     see `ppsolve.models.kinds.pipeline.collective_ops`; it acquires its activation at the start of
@@ -230,7 +230,7 @@ class _PipelineLowering:
             else:
                 self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
         for kind, parts in pieces.items():
-            self.grid[kind] = self.collectives.with_allreduces(kind, parts)
+            self.grid[kind] = self.collectives.with_collectives(kind, parts)
 
     def _add_grid(self, kind: str, entry: Any) -> IntArray:
         num_stages, num_microbatches = self.devices.shape

@@ -20,9 +20,9 @@ import numpy as np
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS
+from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
 from ppsolve.models.kinds.pipeline.collectives import Collectives
-from ppsolve.models.kinds.pipeline.entries import EXACT
+from ppsolve.models.kinds.pipeline.entries import EXACT, row_of
 from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
@@ -35,7 +35,6 @@ from ppsolve.solver.kinds.pipeline.actions import (
 )
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
-    BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     COMPUTE_KINDS,
 )
@@ -44,6 +43,7 @@ from ppsolve.solver.structure.timing import time_orders
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
+_RETURNING = ("I", ALLREDUCE_KINDS["I"], ALLTOALL_KINDS["I"])
 _TIME_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input"}
 
 Label = tuple[str, int, int, int]
@@ -76,14 +76,9 @@ def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times
         for kind, inside in collectives.by_kind().items():
             rows: list[Any] = []
             for stage in range(instance.num_stages):
-                found: list[Any] = [
-                    entry[stage] if isinstance(entry, tuple) else entry
-                    for entry in (times.by_kind()[kind], inside.segments, inside.allreduce)
-                ]
-                length, segments, allreduce = found
-                more = segments * allreduce
-                is_row = isinstance(length, tuple)
-                rows.append(tuple(one + more for one in length) if is_row else length + more)
+                row = row_of(times.by_kind()[kind], stage)
+                more = sum(time for time in inside.times(stage) if time is not None)
+                rows.append(tuple(one + more for one in row) if len(row) > 1 else row[0] + more)
             longer[_TIME_FIELDS[kind]] = tuple(rows)
     return times.model_copy(update=longer)
 
@@ -111,7 +106,7 @@ def add_collectives(
         np.concatenate([np.zeros(0, np.int64), *(segments[label] for label in labels)])
         for labels in _compute_orders(plain)
     ]
-    extra = gradient_after_weight(problem, *_fused_ops(segments, set(fused)))
+    extra = gradient_after_weight(problem, *_fused_ops(segments, set(fused), Dag.of(problem).level))
     return time_orders(problem, chains, extra)
 
 
@@ -141,15 +136,15 @@ def _compute_orders(plain: Schedule) -> list[list[Label]]:
 
 
 def _fused_ops(
-    segments: dict[Label, list[int]], fused: set[tuple[int, int]]
+    segments: dict[Label, list[int]], fused: set[tuple[int, int]], level: IntArray
 ) -> tuple[list[int], list[int]]:
+    # The last op of each backward's input gradient, and of its weight gradient.
     inputs, weights = [], []
     for (kind, stage, microbatch, device), ops in segments.items():
         if kind == BACKWARD_WEIGHT and (stage, microbatch) in fused:
             own = (stage, microbatch, device)
-            alone = segments[BACKWARD_INPUT, *own]
-            reduces = segments.get((ALLREDUCE_KINDS[BACKWARD_INPUT], *own), alone)
-            inputs.append(reduces[-1])
+            pieces = [op for each in _RETURNING for op in segments.get((each, *own), ())]
+            inputs.append(max(pieces, key=lambda op: level[op]))
             weights.append(ops[-1])
     return inputs, weights
 

@@ -204,7 +204,60 @@ class TestInput:
                 {},
                 'collectives.forwards: unknown field "forwards"; did you mean "forward"?',
             ),
-            ({"forward": {}}, {}, "collectives.forward.allreduce: this field is required"),
+            (
+                {"forward": {}},
+                {},
+                'collectives.forward: expected either "allreduce" or "alltoall"',
+            ),
+            (
+                {"forward": {"allreduce": 1, "alltoall": 1}},
+                {},
+                'collectives.forward: expected either "allreduce" or "alltoall"',
+            ),
+            (
+                {"forward": {"pieces": [[1, 2], [1], [1]], "alltoall": 1}},
+                {},
+                "collectives.forward.pieces: expected a number or 2 entries (one per stage), got 3",
+            ),
+            (
+                {"forward": {"pieces": [1, [0, 0]], "alltoall": 1}},
+                {},
+                "collectives.forward.pieces[1]: expected a piece longer than 0",
+            ),
+            (
+                {"forward": {"pieces": [], "alltoall": 1}},
+                {},
+                "collectives.forward.pieces: expected a piece longer than 0",
+            ),
+            (
+                {"forward": {"pieces": [1, 2, 1], "alltoall": [3, 3]}},
+                {},
+                "collectives.forward.alltoall: expected a number or 3 entries (one per piece), "
+                "got 2",
+            ),
+            (
+                {"forward": {"pieces": [1, [2, 1]], "alltoall": [0, [3]]}},
+                {},
+                "collectives.forward.alltoall[1]: expected a number or 2 entries (one per piece), "
+                "got 1",
+            ),
+            (
+                {"forward": {"pieces": [[1, [2]], 1], "alltoall": 1}},
+                {},
+                "collectives.forward.pieces[0][1]: expected a number, a list with one number per "
+                "piece, or such a list per stage, got a list of 1",
+            ),
+            (
+                {"forward": {"alltoall": "3"}},
+                {},
+                "collectives.forward.alltoall: expected a number, a list with one number per "
+                'piece, or such a list per stage, got the text "3"',
+            ),
+            (
+                {"forward": {"alltoall": 1}, "devices_per_node": 0},
+                {},
+                "collectives.devices_per_node: input should be greater than or equal to 1, got 0",
+            ),
             ({"forward": 3}, {}, "collectives.forward: expected an object, got 3"),
             (
                 {"forward": {"segments": 0, "allreduce": 1}},
@@ -270,7 +323,7 @@ class TestInput:
             (
                 {"forward": {"segments": 10000, "allreduce": 1}},
                 {"num_microbatches": 1000},
-                "collectives: expected at most 5000000 ops, all-reduces and segments included",
+                "collectives: expected at most 5000000 ops, collectives and pieces included",
             ),
         ],
     )
