@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from typing import Any
 
@@ -9,14 +10,16 @@ import numpy as np
 import pytest
 
 import ppsolve
-from ppsolve.models.core.result import Status
+from ppsolve.models.core.result import ScheduleDocument, Status
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.studies.changes import AXES
+from ppsolve.solver.views.chart import chart_rows
 from tests.kinds.pipeline.plain_alltoall import optimum, tiny
 from tests.kinds.pipeline.test_collectives import (
     FUSED,
@@ -162,6 +165,19 @@ class TestHeuristics:
         assert alone is not None
         # The first piece, four all-to-alls one after the other, the last piece, a backward.
         assert (filled.value, alone.value) == (1 + 4 * 3 + 1 + 1, 22)
+
+
+def test_pictures_show_alltoalls_on_their_stream() -> None:
+    given = instance({"forward": EXPERTS, "devices_per_node": 2})
+    schedule = run_heuristic("gpipe", given, problem := lower(given)).schedule
+    assert schedule is not None
+    events = json.loads(perfetto_json([TracedSchedule("gpipe", schedule)]))["traceEvents"]
+    (stream,) = [each["tid"] for each in events if each.get("args") == {"name": "node comm 0-1"}]
+    shown = {each["name"] for each in events if each["ph"] == "X" and each["tid"] == stream}
+    assert {"A2AF0.0/0", "A2AF1.1/1"} <= shown
+    document = ScheduleDocument.of(schedule)
+    rows = {row.name: row.bars for row in chart_rows(document, problem, links=True)}
+    assert {bar.label for bar in rows["node comm 0-1"]} == {"X0", "X1"}
 
 
 def test_what_if_communication_is_faster() -> None:
