@@ -17,7 +17,8 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
+from ppsolve.models.kinds.pipeline.collectives import Collectives
+from ppsolve.models.kinds.pipeline.entries import decimals, row_of
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
@@ -46,20 +47,18 @@ class OpGrid:
 
 def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
     """Yield all times of collectives and of the pieces between them, in the unit of `instance`."""
-    collectives = instance.collectives
-    if collectives is None:
-        return
+    collectives = instance.collectives or Collectives()
     durations = instance.times.by_kind()
     for stage in range(instance.num_stages):
         for kind, inside in collectives.by_kind().items():
             yield from {Fraction(time) for time in inside.times(stage) if time is not None}
             for duration in sorted(set(row_of(durations[kind], stage))):
                 yield from {Fraction(duration) * share for share in inside.shares(stage)}
-        for entry in (collectives.reduce_scatter, collectives.all_gather):
-            if entry is not None:
-                yield entry_at(entry, stage)
+    for entry in (collectives.reduce_scatter, collectives.all_gather):
+        yield from map(Fraction, decimals(entry))
 
 
+@dataclass
 class CollectiveOps:
     """Adds pieces, collectives and comm streams to the problem of a pipeline.
 
@@ -74,16 +73,15 @@ class CollectiveOps:
         Device of each stage and micro-batch.
     """
 
-    def __init__(
-        self,
-        instance: PipelineInstance,
-        builder: ProblemBuilder,
-        scale: TimeScale,
-        devices: IntArray,
-    ) -> None:
-        self.instance, self.builder, self.scale, self.devices = instance, builder, scale, devices
-        collectives = instance.collectives
-        self.inside = {} if collectives is None else collectives.by_kind()
+    instance: PipelineInstance
+    builder: ProblemBuilder
+    scale: TimeScale
+    devices: IntArray
+
+    def __post_init__(self) -> None:
+        """Begin without streams."""
+        self.given = self.instance.collectives or Collectives()
+        self.inside = self.given.by_kind()
         self._comm: dict[str, list[int]] = {}
 
     def add_pieces(self, kind: str, entry: Any, compute: list[int]) -> list[IntArray]:
@@ -168,14 +166,13 @@ class CollectiveOps:
 
     def streams(self, purpose: str) -> list[int]:
         """Return the comm stream of each device, which is added on first use."""
-        given, devices = self.instance.collectives, self.instance.num_devices
-        shared = given is None or given.comm_streams == "shared"
+        shared, every = self.given.comm_streams == "shared", range(self.instance.num_devices)
         name, width = "comm" if shared else f"{purpose} comm", 1
-        if purpose == EXPERT_PARALLEL and given is not None and given.devices_per_node:
-            name, width = "node comm", given.devices_per_node
+        if purpose == EXPERT_PARALLEL and self.given.devices_per_node:
+            name, width = "node comm", self.given.devices_per_node
         if name not in self._comm:
-            groups = [range(devices)[first : first + width] for first in range(0, devices, width)]
-            spans = ["-".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in groups]
+            nodes = [every[first : first + width] for first in every[::width]]
+            spans = [f"{node[0]}-{node[-1]}" if len(node) > 1 else f"{node[0]}" for node in nodes]
             numbers = [self.builder.add_resource(f"{name} {span}") for span in spans]
-            self._comm[name] = [numbers[device // width] for device in range(devices)]
+            self._comm[name] = [numbers[device // width] for device in every]
         return self._comm[name]

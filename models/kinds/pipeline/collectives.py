@@ -76,7 +76,8 @@ class ModelParallel(StrictModel):
     def shares(self, stage: int) -> list[Fraction]:
         """Return the k shares of the pieces in the duration of an op of a stage."""
         row, segments = _row(self.pieces, stage), int(entry_at(self.segments, stage))
-        return [Fraction(one) / sum(map(Fraction, row)) / segments for one in row] * segments
+        whole = sum(map(Fraction, row)) * segments
+        return [Fraction(one) / whole for one in row] * segments
 
     def times(self, stage: int) -> list[Decimal | None]:
         """Return the k times of the collectives behind the pieces, None where there is none."""

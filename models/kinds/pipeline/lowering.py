@@ -264,15 +264,14 @@ class _PipelineLowering:
             self.builder.add_precedences(self.grid["I"].last, self.grid["W"].first)
 
     def _add_all_gathers(self) -> None:
-        collectives = self.instance.collectives
-        if collectives is None or collectives.all_gather is None:
+        entry = self.collectives.given.all_gather
+        if entry is None:
             return
         comm = self.collectives.streams(DATA_PARALLEL)
         for stage in range(self.instance.num_stages):
             holders = self._holders(stage)
-            gather = self._single_op(
-                ALL_GATHER_KIND, collectives.all_gather, stage, [comm[d] for d in holders], holders
-            )
+            streams = [comm[device] for device in holders]
+            gather = self._single_op(ALL_GATHER_KIND, entry, stage, streams, holders)
             self.builder.add_precedences(gather, self.grid["F"].first[stage])
 
     def _holders(self, stage: int) -> list[int]:
@@ -326,8 +325,8 @@ class _PipelineLowering:
     def _add_stage_tail_ops(self) -> None:
         instance = self.instance
         kind, entry = ALLREDUCE_KIND, instance.allreduce
-        if instance.collectives is not None and instance.collectives.reduce_scatter is not None:
-            kind, entry = REDUCE_SCATTER_KIND, instance.collectives.reduce_scatter
+        if self.collectives.given.reduce_scatter is not None:
+            kind, entry = REDUCE_SCATTER_KIND, self.collectives.given.reduce_scatter
         comm = [] if entry is None else self.collectives.streams(DATA_PARALLEL)
         for stage in range(instance.num_stages):
             holders = self._holders(stage)
