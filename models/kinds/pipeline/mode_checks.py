@@ -40,7 +40,7 @@ def check_modes(instance: PipelineInstance, memory: Memory) -> None:
         raise InputError("expected no replicas of a pipeline with memory modes", field="replicas")
     if instance.collectives is not None and instance.collectives.by_kind():
         raise InputError(
-            "expected no all-reduces inside the ops of a pipeline with memory modes",
+            "expected no collectives inside the ops of a pipeline with memory modes",
             field="collectives",
         )
     if memory.recompute is not None and memory.offload is not None:

@@ -169,9 +169,9 @@ class MemoryModes:
         return range(1, 1 + (0 if self.recompute is None else len(self.recompute.modes)))
 
     @property
-    def offloading(self) -> int | None:
-        """Number of the mode that offloads, None without one."""
-        return None if self.offload is None else len(self.names) - 1
+    def offloading(self) -> int:
+        """Number of the mode that offloads, no number of a mode without one."""
+        return len(self.names) - (self.offload is not None)
 
     def mode(self, number: int) -> RecomputeMode:
         """Return a mode that recomputes."""

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 
+from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
@@ -34,10 +35,6 @@ class _OrderedChoice:
     schedule: Schedule
     orders: list[Order]
     overfull: tuple[int, ...]  # devices whose memory is exceeded
-
-    @property
-    def fits(self) -> bool:
-        return not self.overfull
 
 
 class OrderedModes:
@@ -129,50 +126,32 @@ def _published(request: Request) -> list[Order]:
 
 def _with_recomputing(problem: Problem, ops: IntArray) -> IntArray:
     """Return the order of a device with each recomputation right before its backward."""
-    if RECOMPUTE_KIND not in problem.kinds:
-        return ops
-    grid, kind = problem.grid(RECOMPUTE_KIND), problem.kind_mask("I", "B")
-    stage, microbatch = problem.stage[ops], problem.microbatch[ops]
-    is_known = kind[ops] & (stage < grid.shape[0]) & (microbatch < grid.shape[1])
-    before = np.where(is_known, grid[np.where(is_known, stage, 0), microbatch], FREE)
-    found: IntArray = np.stack((before, ops), axis=1).ravel()
-    return found[np.flatnonzero(found != FREE)]
+    found = np.stack((_needed(problem, RECOMPUTE_KIND)[ops], ops), axis=1).ravel()
+    return np.extract(found != FREE, found)
 
 
-def _gradients(problem: Problem) -> tuple[IntArray, IntArray, IntArray]:
+def _needed(problem: Problem, kind: str) -> IntArray:
+    # The op of a kind that each backward needs, int64[n]; FREE where there is none.
+    needed = problem.grid(kind)[problem.stage, problem.microbatch]
+    needed[~problem.kind_mask("I", "B")] = FREE
+    return needed
+
+
+def _gradients(problem: Problem) -> Edges:
     """Return edges from what brings the gradient of each backward to its recomputation."""
-    if RECOMPUTE_KIND not in problem.kinds:
-        return _no_edges()
-    backward = np.flatnonzero(problem.kind_mask("I", "B"))
-    grid = problem.grid(RECOMPUTE_KIND)
-    place = np.full(problem.num_ops, FREE, dtype=np.int64)
-    inside = problem.stage[backward] < grid.shape[0]
-    place[backward[inside]] = grid[
-        problem.stage[backward[inside]], problem.microbatch[backward[inside]]
-    ]
-    before, after, lag = problem.before, problem.after, problem.lag
-    other = problem.stage[before] != problem.stage[after]
-    chosen = (place[after] != FREE) & other
-    return before[chosen], place[after[chosen]], lag[chosen]
+    needed = _needed(problem, RECOMPUTE_KIND)[problem.after]
+    other = problem.stage[problem.before] != problem.stage[problem.after]
+    chosen = (needed != FREE) & other
+    return problem.before[chosen], needed[chosen], problem.lag[chosen]
 
 
-def _no_edges() -> tuple[IntArray, IntArray, IntArray]:
-    none = np.zeros(0, dtype=np.int64)
-    return none, none, none
-
-
-def _copies_back(problem: Problem, chains: Chains) -> tuple[IntArray, IntArray, IntArray]:
+def _copies_back(problem: Problem, chains: Chains) -> Edges:
     """Return edges that keep copies back until their backward is near, and in its order."""
-    if RELOAD_KIND not in problem.kinds:
-        return _no_edges()
-    grid, is_backward = problem.grid(RELOAD_KIND), problem.kind_mask("I", "B")
+    needed = _needed(problem, RELOAD_KIND)
     before, after, last = [], [], dict[int, int]()
     for ops in chains.ops:
-        for number, op in enumerate(ops.tolist()):
-            stage, microbatch = int(problem.stage[op]), int(problem.microbatch[op])
-            if not is_backward[op] or grid[stage, microbatch] == FREE:
-                continue
-            back = int(grid[stage, microbatch])
+        for number in np.flatnonzero(needed[ops] != FREE).tolist():
+            back = int(needed[ops[number]])
             if number > AHEAD:
                 before.append(int(ops[number - AHEAD - 1]))
                 after.append(back)
@@ -185,30 +164,14 @@ def _copies_back(problem: Problem, chains: Chains) -> tuple[IntArray, IntArray, 
     return edges[0], edges[1], np.zeros(edges.shape[1], dtype=np.int64)
 
 
-def _keep_all(asked: OrderedModes) -> _OrderedChoice:
-    return asked.timed(asked.everywhere(0))
-
-
-def _recompute_full(asked: OrderedModes) -> _OrderedChoice:
-    return asked.timed(asked.everywhere(asked.smallest), waits=True)
-
-
-def _recompute_preponed(asked: OrderedModes) -> _OrderedChoice:
-    return asked.timed(asked.everywhere(asked.smallest))
-
-
 def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _OrderedChoice:
     found: _OrderedChoice | None = None
     for choice in choices:
         found = asked.timed(choice, waits=True)
-        if found.fits:
+        if not found.overfull:
             return found
     assert found is not None
     return found
-
-
-def _recompute_block(asked: OrderedModes) -> _OrderedChoice:
-    return _first_that_fits(asked, map(asked.everywhere, asked.by_time))
 
 
 def _recompute_window(asked: OrderedModes) -> _OrderedChoice:
@@ -266,18 +229,13 @@ def _lifespans(asked: OrderedModes) -> tuple[IntArray, int]:
     return span, slot
 
 
-def _offloading(asked: OrderedModes) -> int:
-    assert asked.modes.offloading is not None
-    return asked.modes.offloading
-
-
 def _pipe_offload(asked: OrderedModes) -> _OrderedChoice:
     """Offload what is held for more than three pairs of slots."""
     span, slot = _lifespans(asked)
     long = span > 6 * slot
     if asked.modes.decide != "microbatch":
         long = np.broadcast_to(np.median(span, axis=1, keepdims=True) > 6 * slot, span.shape)
-    return asked.timed(np.where(long, _offloading(asked), 0))
+    return asked.timed(np.where(long, asked.modes.offloading, 0))
 
 
 def _pipe_offload_longest(asked: OrderedModes) -> _OrderedChoice:
@@ -286,7 +244,7 @@ def _pipe_offload_longest(asked: OrderedModes) -> _OrderedChoice:
     order = np.argsort(-np.median(span, axis=1), kind="stable")
     rank = np.argsort(order)[:, None]
     choices = (
-        np.broadcast_to(np.where(rank < count, _offloading(asked), 0), span.shape)
+        np.broadcast_to(np.where(rank < count, asked.modes.offloading, 0), span.shape)
         for count in range(len(order) + 1)
     )
     return _first_that_fits(asked, choices)
@@ -297,7 +255,7 @@ def _offload_first(asked: OrderedModes) -> _OrderedChoice:
     devices = asked.problems.instance.num_devices
     chunks = np.arange(asked.modes.shape[0])[:, None] // devices
     choices = (
-        np.broadcast_to(np.where(chunks < count, _offloading(asked), 0), asked.modes.shape)
+        np.broadcast_to(np.where(chunks < count, asked.modes.offloading, 0), asked.modes.shape)
         for count in range(int(chunks.max()) + 2)
     )
     return _first_that_fits(asked, choices)
@@ -334,18 +292,23 @@ def _baseline(
 
 
 BASELINES = (
-    _baseline("keep-all", "every activation is kept", _keep_all, "1F1B: Narayanan et al. 2021"),
+    _baseline(
+        "keep-all",
+        "every activation is kept",
+        lambda asked: asked.timed(asked.everywhere(0)),
+        "1F1B: Narayanan et al. 2021",
+    ),
     _baseline(
         "recompute-full",
         "everything is recomputed before its backward",
-        _recompute_full,
+        lambda asked: asked.timed(asked.everywhere(asked.smallest), waits=True),
         "Chen et al. 2016 (arXiv 1604.06174)",
         RECOMPUTES,
     ),
     _baseline(
         "recompute-block",
         "the same mode on every stage: the fastest that fits",
-        _recompute_block,
+        lambda asked: _first_that_fits(asked, map(asked.everywhere, asked.by_time)),
         "Megatron-LM --recompute-method block",
         RECOMPUTES,
     ),
@@ -366,7 +329,7 @@ BASELINES = (
     _baseline(
         "recompute-preponed",
         "everything is recomputed, in idle time before the gradient arrives",
-        _recompute_preponed,
+        lambda asked: asked.timed(asked.everywhere(asked.smallest)),
         "Mario: Liu et al. 2025; MindSpeed recompute-in-bubble",
         RECOMPUTES,
         ANYTIME,

@@ -80,7 +80,7 @@ class RuntimeFamily:
         """
         has_windows = self.has_windows and modes.decide == "window"
         for stage, row in enumerate(choice):
-            if modes.offloading is not None and modes.offloading in row:
+            if modes.offloading in row:
                 return f"modes: stage {stage} offloads, which {self.title} cannot be told"
             if self.recomputes == "none" and row.any():
                 return f"modes: stage {stage} recomputes, which {self.title} cannot be told"
