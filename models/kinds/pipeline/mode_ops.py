@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -129,12 +129,9 @@ class ModeOps:
 
     def _channels(self) -> tuple[IntArray, IntArray]:
         """Return the channels out and back of each device."""
-        number: dict[str, int] = {}
         names = [self.modes.channels(device) for device in range(self.modes.instance.num_devices)]
-        for pair in names:
-            for name in pair:
-                if name not in number:
-                    number[name] = self.builder.add_resource(name)
+        distinct = dict.fromkeys(chain.from_iterable(names))
+        number = {name: self.builder.add_resource(name) for name in distinct}
         table = np.array([[number[name] for name in pair] for pair in names], dtype=np.int64)
         return table[:, 0], table[:, 1]
 

@@ -54,10 +54,6 @@ class LayerModel:
         self.cp.add(sum(sum(row) for row in self.counts) == most)
         for stage in range(stages):
             self.cp.add(sum(row[stage] for row in self.counts) >= 1)
-        self.stages_of = [
-            [s for s, d in enumerate(instance.stage_to_device) if d == device]
-            for device in range(instance.num_devices)
-        ]
         self.times = SplitTimes.of(instance, scale)
         self._add_times()
         for memory in memory_of_devices(instance, in_flight):
@@ -81,7 +77,8 @@ class LayerModel:
         )
         weight = weights[0] if weights else [0] * len(stages)
         devices = instance.stage_to_device
-        for own in self.stages_of:
+        for device in range(instance.num_devices):
+            own = [stage for stage in stages if devices[stage] == device]
             first = own[0]
             pairs = [(s, s + 1) for s in range(first)]
             forth, home = (

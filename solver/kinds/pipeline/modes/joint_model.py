@@ -82,8 +82,8 @@ class JointModel:
         self.end = [start + size for start, size in zip(self.start, self.size, strict=True)]
         for op in self._lengthened:
             self.end[op] = cp.new_int_var(0, self.upper, "")
-        for stage, microbatch in np.ndindex(*self.modes.shape):
-            self._add_cell(stage, microbatch)
+        for cell in np.ndindex(*self.modes.shape):
+            self._add_cell(cell)
         self._add_plain_rules()
         self._add_pools()
         self._add_work(heads, tails)
@@ -95,15 +95,12 @@ class JointModel:
         stages, microbatches = self.modes.shape
         count = range(len(self.modes.names))
         found = []
+        own = microbatches if self.modes.decide == "microbatch" else 1
         for _ in range(stages):
-            row: list[list[Any]] = []
-            for _ in range(microbatches):
-                if row and self.modes.decide != "microbatch":
-                    row.append(row[0])
-                    continue
-                row.append([self.cp.new_bool_var("") for _ in count])
-                self.cp.add_exactly_one(row[-1])
-            found.append(row)
+            row = [[self.cp.new_bool_var("") for _ in count] for _ in range(own)]
+            for literals in row:
+                self.cp.add_exactly_one(literals)
+            found.append(row * (microbatches // own))
         return found
 
     def _lengthen(self) -> None:
@@ -122,11 +119,12 @@ class JointModel:
             self.cp.add(self.size[op] == least + sum(t * literals[n] for n, t in extra.items()))
             self._lengthened.add(int(op))
 
-    def _add_cell(self, stage: int, microbatch: int) -> None:
+    def _add_cell(self, cell: tuple[int, ...]) -> None:
         """Add the optional ops of a stage and micro-batch, and what they do to memory."""
+        stage, microbatch = cell
         modes, literals = self.modes, self.literals[stage][microbatch]
-        forward = int(self._grid["F"][stage, microbatch])
-        returning = int(self._grid[self._returning][stage, microbatch])
+        forward = int(self._grid["F"][cell])
+        returning = int(self._grid[self._returning][cell])
         device = int(self.problem.device[forward])
         pool, compute = f"device {device}", f"device {device}"
         forward_end = self.end[forward]
@@ -139,12 +137,8 @@ class JointModel:
                 offload = modes.offload
                 assert offload is not None
                 out, back = modes.channels(device)
-                first = self._optional_op(
-                    OFFLOAD_KIND, stage, microbatch, offload.out, literal, out
-                )
-                last = self._optional_op(
-                    RELOAD_KIND, stage, microbatch, offload.back, literal, back
-                )
+                first = self._optional_op(OFFLOAD_KIND, cell, offload.out, literal, out)
+                last = self._optional_op(RELOAD_KIND, cell, offload.back, literal, back)
                 self._chain(literal, forward_end, first, last, returning)
                 drop, take = first[1], last[0]
                 host = f"host of device {device}"
@@ -155,7 +149,7 @@ class JointModel:
                 ]
             elif modes.is_anytime and rest:
                 time = modes.mode(number).time
-                op = self._optional_op(RECOMPUTE_KIND, stage, microbatch, time, literal, compute)
+                op = self._optional_op(RECOMPUTE_KIND, cell, time, literal, compute)
                 self._chain(literal, forward_end, op, returning)
                 take = op[0]
             if rest:
@@ -166,9 +160,10 @@ class JointModel:
         return Fraction(rest[microbatch])
 
     def _optional_op(
-        self, kind: str, stage: int, microbatch: int, time: Any, literal: Any, resource: str
+        self, kind: str, cell: tuple[int, ...], time: Any, literal: Any, resource: str
     ) -> tuple[Any, Any]:
         """Return start and end of an op that is there if a literal is true."""
+        stage, microbatch = cell
         ticks = self.problems.scale.ticks(entry_at(time, stage))
         start = self.cp.new_int_var(0, max(0, self.upper - ticks), "")
         interval = self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")

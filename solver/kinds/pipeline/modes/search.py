@@ -93,27 +93,18 @@ class ModeSearch:
 
     def _neighbours(self, choice: IntArray) -> list[IntArray]:
         stages, microbatches = self.modes.shape
+        is_free, k = self.modes.decide == "microbatch", np.arange(microbatches)
+        rows = [k >= 0]
+        if is_free:
+            rows += [k % period >= kept for period in (2, 3, 4) for kept in range(1, period)]
+            rows += [k >= microbatches // 4, k >= microbatches // 2]
         found = []
         for stage in range(stages):
             for mode in range(len(self.modes.names)):
-                changed = choice.copy()
-                changed[stage] = mode
-                found.append(changed)
-                if self.modes.decide != "microbatch":
-                    continue
-                for period in (2, 3, 4):
-                    for kept in range(1, period):
-                        row = np.arange(microbatches) % period >= kept
-                        changed = choice.copy()
-                        changed[stage] = np.where(row, mode, choice[stage])
-                        found.append(changed)
-                for first in (microbatches // 4, microbatches // 2):
-                    changed = choice.copy()
-                    changed[stage, first:] = mode
-                    found.append(changed)
-                changed = choice.copy()
-                changed[stage, self._random.randrange(microbatches)] = mode
-                found.append(changed)
+                alone = [k == self._random.randrange(microbatches)] if is_free else []
+                for row in [*rows, *alone]:
+                    found.append(choice.copy())
+                    found[-1][stage, row] = mode
         self._random.shuffle(found)
         return found
 

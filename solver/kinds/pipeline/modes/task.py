@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -26,7 +27,6 @@ from ppsolve.solver.kinds.pipeline.modes.alternatives import (
 from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE, ModeProblems
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
 from ppsolve.solver.kinds.pipeline.modes.variants import Variants
-from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.second_proof import checked, search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, whole
@@ -42,18 +42,14 @@ from ppsolve.solver.run.steps import (
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
-def _budget(turn: Turn) -> ModesParams:
-    return turn.params.modes
-
-
 def fits_at_once(turn: Turn) -> bool:
     """Apply to few stages and micro-batches: modes and orders are soon proved together."""
-    return has_joint_model(turn) and turn.task.cells <= _budget(turn).quick_cells
+    return has_joint_model(turn) and turn.task.cells <= turn.params.modes.quick_cells
 
 
 def has_joint_model(turn: Turn) -> bool:
     """Apply where modes and orders are one model that is not too large."""
-    is_small = turn.task.cells <= _budget(turn).joint_cells
+    is_small = turn.task.cells <= turn.params.modes.joint_cells
     return has_time_to_search(turn) and is_small and turn.task.obstacle_to_joint is None
 
 
@@ -64,14 +60,14 @@ def decides_stages(turn: Turn) -> bool:
 
 def search_modes(turn: Turn) -> None:
     """Search over choices of modes by list schedules."""
-    steps = _budget(turn).rated if turn.options.deterministic else 10**9
+    steps = turn.params.modes.rated if turn.options.deterministic else 10**9
     ModeSearch(turn.task.problems, turn.board, turn.options.seed, steps).run(turn.clock)
 
 
 def search_variants(turn: Turn) -> StopReason | None:
     """Prove choices of modes away, or find better schedules of them."""
     limits = turn.limits()
-    search = Variants(turn.task.problems, turn.board, limits, _budget(turn))
+    search = Variants(turn.task.problems, turn.board, limits, turn.params.modes)
     stop = search.run(turn.clock)
     turn.board.units += search.spent
     return stop
@@ -91,7 +87,7 @@ def solve_jointly(turn: Turn) -> StopReason | None:
 
 
 def _last_share(turn: Turn) -> float:
-    return 1 - _budget(turn).price_share if decides_stages(turn) else 1.0
+    return 1 - turn.params.modes.price_share if decides_stages(turn) else 1.0
 
 
 def solve_small_jointly(turn: Turn) -> StopReason | None:
@@ -191,17 +187,13 @@ class ModesTask(ScheduleTask):
     @property
     def cells(self) -> int:
         """Number of stages times micro-batches."""
-        stages, microbatches = self.modes.shape
-        return stages * microbatches
+        return math.prod(self.modes.shape)
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem of the modes of a document, or of a `Schedule`."""
-        choice: IntArray
         if isinstance(given, Schedule):
-            choice = given.problem.choice
-        else:
-            choice, _ = choice_of(self.modes, given)
-        return self.problems.problem(choice)
+            return self.problems.problem(given.problem.choice)
+        return self.problems.problem(choice_of(self.modes, given)[0])
 
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
@@ -246,11 +238,9 @@ class ModesTask(ScheduleTask):
 
     def _horizon(self) -> int:
         """Return a makespan within which there is a schedule, if there is any: all in turn."""
-        modes, horizons = range(len(self.modes.names)), []
-        for mode in modes:
-            problem = self.problems.problem(np.full(self.modes.shape, mode, dtype=np.int64))
-            horizons.append(int(problem.duration.sum() + problem.lag.sum()))
-        return sum(horizons)
+        choices = (np.full(self.modes.shape, mode) for mode in range(len(self.modes.names)))
+        made = map(self.problems.problem, choices)
+        return sum(int(problem.duration.sum() + problem.lag.sum()) for problem in made)
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""

@@ -157,16 +157,13 @@ class Variants:
     def _work_on(self, node: _Node, clock: Clock) -> None:
         """Split a choice; ask whether one that is all decided has a better schedule."""
         group = next(self._open_groups(node.choice), None)
-        if group is not None and (node.units or not self._is_worth_a_question(node)):
+        if group is not None and (node.units or node.open_groups > self._params.asked_groups):
             for modes in group.modes:
                 self._push(self._with(node.choice, group, modes), node.bound)
             return
         node.units = 2 * node.units or self._params.question_units
         if self._ask(node, clock):
             heapq.heappush(self._open, node)
-
-    def _is_worth_a_question(self, node: _Node) -> bool:
-        return node.open_groups <= self._params.asked_groups
 
     def _ask(self, node: _Node, clock: Clock) -> bool:
         # True while a better schedule is possible; raises the bound of the node.

@@ -123,12 +123,10 @@ class ReplicaSearch:
         patience : float
             Seconds without something better by 0.1 %.
         """
-        if self.shape.replicas.is_free:
-            improve_slowest(self.searches, self.bound, clock, patience)
-        else:
-            improve_slowest(
-                self.searches, self.bound, clock.share(self.params.search_share), patience
-            )
+        is_free = self.shape.replicas.is_free
+        share = clock if is_free else clock.share(self.params.search_share)
+        improve_slowest(self.searches, self.bound, share, patience)
+        if not is_free:
             self._prove(clock)
             improve_slowest(self.searches, self.bound, clock, patience)
 
