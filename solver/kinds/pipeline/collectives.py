@@ -1,7 +1,7 @@
 """Pipeline orders first, collectives afterwards: the greedy baseline of pipelines with collectives.
 
 A published schedule knows F, B, I and W only. Here it is made for the pipeline whose ops are as
-long as their segments and all-reduces together. Each device then runs the segments in that order,
+long as their pieces and collectives together. Each device then runs the pieces in that order,
 those of one op one after the other with nothing between them. Everything starts as early as that
 order allows; comm streams serve collectives first come first served, all-gathers in stage order.
 """
@@ -9,8 +9,7 @@ order allows; comm streams serve collectives first come first served, all-gather
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import localcontext
 from typing import Any
@@ -18,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.deferred import Deferred
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
 from ppsolve.models.kinds.pipeline.collectives import Collectives
 from ppsolve.models.kinds.pipeline.entries import EXACT, row_of
 from ppsolve.models.kinds.pipeline.fields import Times
@@ -35,6 +33,7 @@ from ppsolve.solver.kinds.pipeline.actions import (
 )
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
+    BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     COMPUTE_KINDS,
 )
@@ -43,17 +42,14 @@ from ppsolve.solver.structure.timing import time_orders
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
-_RETURNING = ("I", ALLREDUCE_KINDS["I"], ALLTOALL_KINDS["I"])
+_COLLECTIVE = re.compile("^(AR|A2A)(?=[A-Z])")
 _TIME_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input"}
-
-Label = tuple[str, int, int, int]
-"""Kind, stage, micro-batch and device of an op."""
 
 
 def without_collectives(instance: PipelineInstance) -> PipelineInstance:
     """Return the pipeline as planners of whole ops see it.
 
-    Ops are as long as their segments and all-reduces together, a reduce-scatter is an all-reduce at
+    Ops are as long as their pieces and collectives together, a reduce-scatter is an all-reduce at
     the end of its stage, and all-gathers are left out.
     """
     collectives = instance.collectives
@@ -84,7 +80,7 @@ def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times
 
 
 def add_collectives(
-    problem: Problem, plain: Schedule, fused: Iterable[tuple[int, int]] = ()
+    problem: Problem, plain: Schedule, fused: Sequence[tuple[int, int]] = ()
 ) -> Schedule:
     """Schedule a pipeline with collectives in the order of a plain schedule.
 
@@ -92,65 +88,33 @@ def add_collectives(
     ----------
     problem : Problem
     plain : Schedule
-    fused : iterable of (int, int)
+    fused : sequence of (int, int)
         Stage and micro-batch of backwards of split instances whose gradient leaves after their
         weight gradient.
 
     Returns
     -------
     Schedule
-        Starts in ticks of all segments and collectives, as early as the order allows.
+        Starts in ticks of all pieces and collectives, as early as the order allows.
     """
-    segments = _segments_by_label(problem)
+    whole = [name.partition("/")[0] for name in problem.op_names(np.arange(problem.num_ops))]
+    ran = plain.problem.op_names(np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start)))
+    place = {name: number for number, name in enumerate(ran)}
     chains = [
-        np.concatenate([np.zeros(0, np.int64), *(segments[label] for label in labels)])
-        for labels in _compute_orders(plain)
+        np.array(sorted(problem.ops_by_resource[stream], key=lambda op: place[whole[op]]), np.int64)
+        for stream in problem.span_resources.tolist()
     ]
-    extra = gradient_after_weight(problem, *_fused_ops(segments, set(fused), Dag.of(problem).level))
-    return time_orders(problem, chains, extra)
-
-
-def _labels(problem: Problem, ops: IntArray) -> list[Label]:
-    kinds = [problem.kinds[kind] for kind in problem.kind[ops].tolist()]
-    columns = (label[ops].tolist() for label in (problem.stage, problem.microbatch, problem.device))
-    return list(zip(kinds, *columns, strict=True))
-
-
-def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
-    # Segments are numbered one after the other.
-    found: dict[Label, list[int]] = defaultdict(list)
-    for op, label in enumerate(_labels(problem, np.arange(problem.num_ops))):
-        found[label].append(op)
-    return found
-
-
-def _compute_orders(plain: Schedule) -> list[list[Label]]:
-    # In order, level by level where ops take no time.
-    problem, level = plain.problem, Dag.of(plain.problem).level
-    orders = []
-    for resource in problem.span_resources.tolist():
-        ops = problem.ops_by_resource[resource]
-        keys = (ops, level[ops], plain.end[ops], plain.start[ops])
-        orders.append(_labels(problem, ops[np.lexsort(keys)]))
-    return orders
-
-
-def _fused_ops(
-    segments: dict[Label, list[int]], fused: set[tuple[int, int]], level: IntArray
-) -> tuple[list[int], list[int]]:
-    # The last op of each backward's input gradient, and of its weight gradient.
-    inputs, weights = [], []
-    for (kind, stage, microbatch, device), ops in segments.items():
-        if kind == BACKWARD_WEIGHT and (stage, microbatch) in fused:
-            own = (stage, microbatch, device)
-            pieces = [op for each in _RETURNING for op in segments.get((each, *own), ())]
-            inputs.append(max(pieces, key=lambda op: level[op]))
-            weights.append(ops[-1])
-    return inputs, weights
+    # The last op of each: the last piece, or the collective behind it.
+    last = {_COLLECTIVE.sub("", whole[op]): int(op) for op in np.argsort(Dag.of(problem).level)}
+    inputs, weights = (
+        [last[f"{kind}{stage}.{microbatch}"] for stage, microbatch in fused]
+        for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT)
+    )
+    return time_orders(problem, chains, gradient_after_weight(problem, inputs, weights))
 
 
 def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
-    """Return the action strings of each device, or None where ops run in several segments."""
+    """Return the action strings of each device, or None where ops run in several pieces."""
     orders = orders_of(schedule)
     return action_strings(orders) if all(map(_is_whole, orders)) else None
 
