@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
-from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -58,6 +58,27 @@ def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
         yield from map(Fraction, decimals(entry))
 
 
+def ticks_of(
+    row: tuple[Decimal, ...], scale: TimeScale, factor: Fraction = Fraction(1)
+) -> IntArray:
+    """Return the numbers of a row in ticks.
+
+    Parameters
+    ----------
+    row : tuple of Decimal
+        One number for all micro-batches, or one for each.
+    scale : TimeScale
+    factor : Fraction
+        What each is multiplied by.
+
+    Returns
+    -------
+    int64[1] or int64[m]
+    """
+    ticks = {number: scale.ticks(Fraction(number) * factor) for number in set(row)}
+    return np.array([ticks[number] for number in row], dtype=np.int64)
+
+
 @dataclass
 class CollectiveOps:
     """Adds pieces, collectives and comm streams to the problem of a pipeline.
@@ -102,10 +123,10 @@ class CollectiveOps:
         """
         found = []
         for stage, devices in enumerate(self.devices):
-            ticks = cache(lambda time, share: self.scale.ticks(Fraction(time) * share))
             shares, row = self.inside[kind].shares(stage), row_of(entry, stage)
-            lengths = [[ticks(time, share) for time in row] for share in shares]
-            duration = np.broadcast_to(np.array(lengths), (len(shares), len(devices)))
+            lengths = {share: ticks_of(row, self.scale, share) for share in set(shares)}
+            whole = np.stack([lengths[share] for share in shares])
+            duration = np.broadcast_to(whole, (len(shares), len(devices)))
             found.append(self._add(kind, duration, compute, stage, [*range(len(shares))]))
         return found
 

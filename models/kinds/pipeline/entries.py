@@ -261,6 +261,10 @@ SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
 DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
 
 
+TIME_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
+"""Field of the time of each kind of op."""
+
+
 class HasBackward(StrictModel):
     """A model with a field for the whole backward, and one for each of its two parts."""
 
@@ -278,6 +282,11 @@ class HasBackward(StrictModel):
     def is_split(self) -> bool:
         """True if input- and weight-gradient backwards are apart (zero-bubble papers)."""
         return getattr(self, "backward", None) is None
+
+    def by_kind(self) -> dict[str, Any]:
+        """Return the time of each kind of op, in the order F, B or F, I, W."""
+        kinds = "FIW" if self.is_split else "FB"
+        return {kind: getattr(self, TIME_FIELDS[kind]) for kind in kinds}
 
 
 def entry_at(entry: Any, *indices: int) -> Fraction:

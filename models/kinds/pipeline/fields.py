@@ -62,12 +62,6 @@ class Times(HasBackward):
     backward_input: PerStageAndMicrobatch | None = None
     backward_weight: PerStageAndMicrobatch | None = None
 
-    def by_kind(self) -> dict[str, Any]:
-        """Return the duration entry of each op kind, in the order F, B or F, I, W."""
-        if self.is_split:
-            return {"F": self.forward, "I": self.backward_input, "W": self.backward_weight}
-        return {"F": self.forward, "B": self.backward}
-
 
 class P2P(StrictModel):
     """Transfers between stages on different devices.

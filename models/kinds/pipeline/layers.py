@@ -14,7 +14,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_json_number, describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.entries import HasBackward
+from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, HasBackward
 
 if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -126,11 +126,9 @@ class Layers(StrictModel):
             An entry per stage.
         """
         layers: list[int] = counts.sum(axis=0).tolist()
-        backward = "backward_input" if self.body.is_split else "backward"
-        fields = ["forward", backward, *(["backward_weight"] if self.body.is_split else [])]
-        times: dict[str, Any] = {}
-        for field in fields:
-            times[field] = [n * getattr(self.body, field) for n in layers]
+        fields = [TIME_FIELDS[kind] for kind in self.body.by_kind()]
+        times = {field: [n * getattr(self.body, field) for n in layers] for field in fields}
+        backward = fields[1]
         again = [_weighed(self.extra, column) for column in counts.T.tolist()]
         times[backward] = [a + b for a, b in zip(times[backward], again, strict=True)]
         held = [_weighed(self.held, column) for column in counts.T.tolist()]
@@ -233,10 +231,9 @@ def split_by(instance: PipelineInstance, counts: IntArray) -> PipelineInstance:
 
 def times_of_layers(layers: Layers) -> list[Fraction]:
     """Return all times of which those of stages are multiples."""
-    fields = ("forward", "backward", "backward_input", "backward_weight")
     costs = [layers.body, *filter(None, (layers.first, layers.last))]
-    found = [getattr(cost, field) for cost in costs for field in fields]
-    return [Fraction(time) for time in [*found, *layers.extra] if time is not None]
+    times = [time for cost in costs for time in cost.by_kind().values()]
+    return list(map(Fraction, [*times, *layers.extra]))
 
 
 def counts_of_document(instance: PipelineInstance, document: Any) -> tuple[IntArray, str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -19,6 +18,7 @@ from ppsolve.models.kinds.pipeline.collective_ops import (
     CollectiveOps,
     OpGrid,
     collective_times,
+    ticks_of,
 )
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -188,7 +188,6 @@ class _PipelineLowering:
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names = self.builder.explicit_names
-        self._ticks = cache(lambda value: scale.ticks(Fraction(value)))
         self.modes: ModeOps | None = None
         if modes is not None and choice is not None:
             self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
@@ -198,10 +197,8 @@ class _PipelineLowering:
         return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
-        sizes = row_of(self.instance.p2p.bytes, boundary)
         bandwidth = entry_at(self.instance.p2p.bandwidth, source, target)
-        ticks = {size: self.scale.ticks(Fraction(size) / bandwidth) for size in set(sizes)}
-        row = np.array([ticks[size] for size in sizes], dtype=np.int64)
+        row = ticks_of(row_of(self.instance.p2p.bytes, boundary), self.scale, 1 / bandwidth)
         return np.broadcast_to(row, self.instance.num_microbatches)
 
     def run(self) -> Problem:
@@ -245,8 +242,7 @@ class _PipelineLowering:
         )
 
     def _ticks_row(self, entry: Any, stage: int, num_microbatches: int) -> IntArray:
-        row = [self._ticks(value) for value in row_of(entry, stage)]
-        return np.broadcast_to(np.array(row, dtype=np.int64), num_microbatches)
+        return np.broadcast_to(ticks_of(row_of(entry, stage), self.scale), num_microbatches)
 
     @property
     def returning(self) -> OpGrid:

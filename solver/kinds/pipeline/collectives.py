@@ -20,7 +20,7 @@ from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.collectives import Collectives
-from ppsolve.models.kinds.pipeline.entries import EXACT, row_of
+from ppsolve.models.kinds.pipeline.entries import EXACT, TIME_FIELDS, row_of
 from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
@@ -43,7 +43,6 @@ from ppsolve.solver.structure.timing import time_orders
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
 _COLLECTIVE = re.compile("^(AR|A2A)(?=[A-Z])")
-_TIME_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input"}
 
 
 def without_collectives(instance: PipelineInstance) -> PipelineInstance:
@@ -75,7 +74,7 @@ def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times
                 row = row_of(times.by_kind()[kind], stage)
                 more = sum(time for time in inside.times(stage) if time is not None)
                 rows.append(tuple(one + more for one in row) if len(row) > 1 else row[0] + more)
-            longer[_TIME_FIELDS[kind]] = tuple(rows)
+            longer[TIME_FIELDS[kind]] = tuple(rows)
     return times.model_copy(update=longer)
 
 

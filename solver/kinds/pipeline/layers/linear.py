@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.kinds.pipeline.entries import entry_at
+from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.structure.holds import whole_units
 
@@ -41,8 +41,7 @@ class SplitTimes:
         """
         layers = instance.layers
         assert layers is not None
-        back = ("backward_input", "backward_weight") if layers.body.is_split else ("backward",)
-        fields = ("forward", *back)
+        fields = tuple(TIME_FIELDS[kind] for kind in layers.body.by_kind())
         each = np.zeros((len(fields), len(layers.names)), dtype=np.int64)
         fixed = np.zeros((len(fields), instance.num_stages), dtype=np.int64)
         for row, field in enumerate(fields):

@@ -16,6 +16,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.replicas import fault
 from ppsolve.solver.board import WrongScheduleError
@@ -29,8 +30,6 @@ from ppsolve.solver.kinds.pipeline.replicas.shape import ReplicaShape, action_or
 from ppsolve.solver.run.entries import relative_gap
 
 _ACTION = re.compile(r"(\d+[A-Z])(\d+)")
-
-_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +200,7 @@ def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
     flow, whole = shape.flow, shape.whole
     duration = flow.duration.copy()
     size = shape.instance.num_stages, flow.num_microbatches
-    kinds = {_FIELDS[kind]: kind for kind in shape.instance.times.by_kind()}
+    kinds = {TIME_FIELDS[kind]: kind for kind in shape.instance.times.by_kind()}
     for name, given in times.items():
         if name not in kinds:
             raise InputError(f"expected {' or '.join(kinds)}", field=f"times.{name}")
