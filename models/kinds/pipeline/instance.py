@@ -160,9 +160,9 @@ class PipelineInstance(Instance):
             )
 
     def _check_collectives(self, collectives: Collectives) -> None:
-        wrong = "backward" if self.times.is_split else "backward_input"
+        both = "backward_input", "backward"
+        right, wrong = both if self.times.is_split else both[::-1]
         if getattr(collectives, wrong) is not None:
-            right = {"backward": "backward_input", "backward_input": "backward"}[wrong]
             raise InputError(
                 f'expected "{right}", as in the times of the pipeline, got "{wrong}"',
                 field=f"collectives.{wrong}",

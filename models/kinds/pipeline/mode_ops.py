@@ -86,7 +86,8 @@ class ModeOps:
         """
         streams = np.asarray(compute)
         if self.modes.is_anytime:
-            self._add_grid(RECOMPUTE_KIND, [mode.time for mode in self._recompute_modes()], streams)
+            times = [self.modes.mode(number).time for number in self.modes.recomputing]
+            self._add_grid(RECOMPUTE_KIND, times, streams)
         if (offload := self.modes.offload) is not None:
             out, back = self._channels()
             self._add_grid(OFFLOAD_KIND, [offload.out], out)
@@ -97,9 +98,6 @@ class ModeOps:
                 here = grids[0] != FREE
                 for before, after in pairwise([forward, *grids, returning]):
                     self.builder.add_precedences(before[here], after[here])
-
-    def _recompute_modes(self) -> list[Any]:
-        return [self.modes.mode(number) for number in self.modes.recomputing]
 
     def _add_grid(self, kind: str, entries: list[Any], streams: IntArray) -> None:
         grid = np.full(self.choice.shape, FREE, dtype=np.int64)

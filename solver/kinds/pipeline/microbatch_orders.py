@@ -281,41 +281,33 @@ def _timed_schedule(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     return time_orders(problem, orders).normalised()
 
 
-_NEEDS = (ONE_PIPE, UNEQUAL)
+_of_unequal = partial(Heuristic, made_for=A_PIPELINE, requirements=(ONE_PIPE, UNEQUAL))
 
 ORDERS = (
-    Heuristic(
+    _of_unequal(
         "descending",
         "micro-batches by size, long ones first, under the best published schedule",
         partial(_by_size, -1),
-        A_PIPELINE,
-        _NEEDS,
     ),
-    Heuristic(
+    _of_unequal(
         "ascending",
         "micro-batches by size, short ones first, under the best published schedule",
         partial(_by_size, +1),
-        A_PIPELINE,
-        _NEEDS,
     ),
-    Heuristic(
+    _of_unequal(
         "clusters",
         "DynaPipe's orders of clusters of micro-batches, under the best published schedule",
         _clusters,
-        A_PIPELINE,
-        _NEEDS,
         is_search=True,
         source=DYNAPIPE,
     ),
 )
 """Orders of unequal micro-batches, each under every published schedule."""
 
-PERMUTATIONS = Heuristic(
+PERMUTATIONS = _of_unequal(
     "permutations",
     "orders of unequal micro-batches under every pattern, annealed",
     search_orders,
-    A_PIPELINE,
-    _NEEDS,
     is_search=True,
 )
 """The best order of micro-batches, then of ops, that a search finds."""

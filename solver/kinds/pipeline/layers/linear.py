@@ -104,10 +104,9 @@ def memory_of_devices(
         room = [entry_at(memory.capacity, device) for _ in rows]
         for place, stage in enumerate(stages):
             if (end := ends.get(stage)) is not None:
-                taken = [
-                    Fraction(end.static) + Fraction(end.activation) * int(n) for n in rows.T[place]
-                ]
-                room = [a - b for a, b in zip(room, taken, strict=True)]
+                static, activation = Fraction(end.static), Fraction(end.activation)
+                counts = rows[:, place].tolist()
+                room = [a - static - n * activation for a, n in zip(room, counts, strict=True)]
         each = [
             n * amount + Fraction(layers.body.static)
             for row in rows.tolist()
@@ -148,12 +147,5 @@ def peaks_of_order(instance: PipelineInstance, orders: Sequence[Any]) -> list[In
             elif step.kind in {"B", "W"}:
                 held[place[step.stage]] -= 1
         table = np.array(sorted(rows), dtype=np.int64)
-        kept = [
-            row
-            for number, row in enumerate(table)
-            if not any(
-                (other >= row).all() and (number != place) for place, other in enumerate(table)
-            )
-        ]
-        found.append(np.array(kept, dtype=np.int64))
+        found.append(table[[(table >= row).all(axis=1).sum() == 1 for row in table]])
     return found

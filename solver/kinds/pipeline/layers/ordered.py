@@ -157,13 +157,12 @@ class OrderedSplits:
         before, after, lag = self._edges
         tight = start[before] + duration[before] + lag == start[after]
         cause = dict(zip(after[tight].tolist(), before[tight].tolist(), strict=True))
-        op = int(np.argmax(start + duration))
+        op: int | None = int(np.argmax(start + duration))
         path = np.zeros(len(start), dtype=np.int64)
-        fixed = int(start[op] + duration[op])
-        path[op] = 1
-        while op in cause:
-            op = cause[op]
+        fixed = int((start + duration).max())
+        while op is not None:
             path[op] = 1
+            op = cause.get(op)
         ops = np.zeros_like(self._times.fixed)
         np.add.at(ops, self._place, path[self._moved])
         return ops, fixed - int(path[self._moved] @ duration[self._moved])

@@ -108,10 +108,8 @@ class JointModel:
         if self.modes.is_anytime:
             return
         for (stage, microbatch), op in np.ndenumerate(self._grid[self._returning]):
-            least, extra = self.size[op], {}
-            for number in self.modes.recomputing:
-                time = entry_at(self.modes.mode(number).time, stage)
-                extra[number] = self.problems.scale.ticks(time)
+            least = self.size[op]
+            extra = {number: self._again(stage, number) for number in self.modes.recomputing}
             if not any(extra.values()):
                 continue
             self.size[op] = self.cp.new_int_var(least, least + max(extra.values()), "")
@@ -245,12 +243,15 @@ class JointModel:
                 level,
             )
 
+    def _again(self, stage: int, number: int) -> int:
+        # Ticks that a mode takes to recompute.
+        return self.problems.scale.ticks(entry_at(self.modes.mode(number).time, stage))
+
     def _extra(self, stage: int, microbatch: int) -> Any:
         """Return the ticks that the modes of a cell add to the work of its device."""
         literals = self.literals[stage][microbatch]
         return sum(
-            self.problems.scale.ticks(entry_at(self.modes.mode(number).time, stage))
-            * literals[number]
+            self._again(stage, number) * literals[number]
             for number in self.modes.recomputing
             if not self.modes.is_anytime or self._rest(stage, microbatch, number)
         )
@@ -308,7 +309,7 @@ class JointModel:
         back = int(duration[self._grid[self._returning][stage, microbatch]])
         whole = forward + back
         if number in modes.recomputing:
-            whole += self.problems.scale.ticks(entry_at(modes.mode(number).time, stage))
+            whole += self._again(stage, number)
         elif number == modes.offloading and modes.offload is not None:
             whole += sum(
                 self.problems.scale.ticks(entry_at(entry, stage))
