@@ -132,6 +132,16 @@ class Collectives(StrictModel):
     comm_streams: Literal["shared", "per_kind"] = "shared"
     devices_per_node: Annotated[Whole, Field(ge=1, le=4096)] | None = None
 
+    @model_validator(mode="after")
+    def _nodes_have_alltoalls(self) -> Self:
+        has_any = any(inside.alltoall is not None for inside in self.by_kind().values())
+        if self.devices_per_node is not None and not has_any:
+            raise InputError(
+                "expected all-to-alls inside ops: nothing else runs on the streams of nodes",
+                field="collectives.devices_per_node",
+            )
+        return self
+
     def by_kind(self) -> dict[str, ModelParallel]:
         """Return the pieces and collectives inside the ops of each kind (F, B, I) that has any."""
         kinds = {"F": self.forward, "B": self.backward, "I": self.backward_input}

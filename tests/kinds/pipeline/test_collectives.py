@@ -254,6 +254,12 @@ class TestInput:
                 'piece, or such a list per stage, got the text "3"',
             ),
             (
+                {"forward": INSIDE, "devices_per_node": 2},
+                {},
+                "collectives.devices_per_node: expected all-to-alls inside ops: nothing else runs "
+                "on the streams of nodes",
+            ),
+            (
                 {"forward": {"alltoall": 1}, "devices_per_node": 0},
                 {},
                 "collectives.devices_per_node: input should be greater than or equal to 1, got 0",
