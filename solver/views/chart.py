@@ -14,8 +14,9 @@ from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.kfac.labels import KIND_OF, STEP_KIND, UP_PIPE
+from ppsolve.models.kinds.kfac.labels import KIND_OF, UP_PIPE
 from ppsolve.models.kinds.overlap.instance import NodeKind
+from ppsolve.models.kinds.pipeline.steps import STEP_KIND
 from ppsolve.solver.structure.owners import number_in, owners
 from ppsolve.solver.views.colours import (
     COLLECTIVES,

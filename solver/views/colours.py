@@ -9,17 +9,18 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.kinds.pipeline.lowering import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KIND,
-    ALLREDUCE_KINDS,
-    OPTIMIZER_KIND,
-    REDUCE_SCATTER_KIND,
-)
+from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
+from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KINDS
 from ppsolve.models.kinds.pipeline.mode_ops import (
     OFFLOAD_KIND,
     RECOMPUTE_KIND,
     RELOAD_KIND,
+)
+from ppsolve.models.kinds.pipeline.steps import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
+    OPTIMIZER_KIND,
+    REDUCE_SCATTER_KIND,
 )
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
@@ -58,6 +59,7 @@ PIPELINE = {
     "I": Look("I input gradient", (230, 187), ORANGE),
     "W": Look("W weight gradient", (35, 29), GREEN),
     OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
+    FILLER_KIND: Look("x filler", (184, 142), YELLOW, is_hatched=True),
 }
 # No letter is that of a pipeline op, whose small letters mean other stages. On terminals any two
 # colours of two kinds of these and of `PIPELINE` are 21 or more apart (CIE 1976 difference) in

@@ -39,6 +39,7 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.bubbles import with_fillers
 from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
@@ -187,7 +188,8 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""
-        return Proposal(schedule, orders_if_whole(schedule))
+        whole = orders_if_whole(schedule) if instance.is_one_plain_step else None
+        return Proposal(schedule, whole)
 
     def follow(
         self, instance: PipelineInstance, problem: Problem, orders: Sequence[Sequence[Any]]
@@ -195,10 +197,10 @@ class PipelineKind(Kind[PipelineInstance]):
         """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
-        if instance.collectives is not None:
+        if instance.collectives is not None or not instance.is_one_plain_step:
             raise InputError(
-                "expected names or numbers of ops: collectives cut ops into segments, of which "
-                "actions do not say which",
+                "expected names or numbers of ops: actions do not say which segment of an op with "
+                "collectives, which step or where fillers run",
                 source=instance.name,
                 field="orders",
             )
@@ -267,14 +269,14 @@ class PipelineTask(ScheduleTask):
         return found | (claims or {})
 
 
-_WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))
+# The flow of `permutations` has the collectives: none is added to its schedules.
+_ALONE = (*map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)), PERMUTATIONS)
 
 PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    # The flow of `permutations` has the collectives: none is added to its schedules.
-    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS)), *BASELINES, *SPLIT_HEURISTICS),
+    (*map(with_replicas, map(with_fillers, _ALONE)), *BASELINES, *SPLIT_HEURISTICS),
     PipelineResult,
     PipelineEntry,
 )

@@ -1,0 +1,186 @@
+"""Fillers of a pipeline instance: other work that runs in its bubbles."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from ppsolve.models.documents.base import Number, StrictModel, Whole, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.steps import (
+    ALLREDUCE_KIND,
+    OPTIMIZER_KIND,
+    REDUCE_SCATTER_KIND,
+)
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+
+_OP = re.compile(r"([A-Z]+)(\d{1,7})(?:\.(\d{1,7}))?(?:@(\d{1,7}))?", re.ASCII)
+
+
+class OpOfStep(NamedTuple):
+    """An op of a pipeline with several steps: ``F0.3@1``; of all micro-batches: ``F0``."""
+
+    kind: str
+    stage: int
+    microbatch: int | None
+    step: int
+
+    @classmethod
+    def parse(cls, text: str) -> OpOfStep:
+        """Return the parts of a name, which is valid."""
+        match = _OP.fullmatch(text)
+        assert match is not None
+        kind, stage, microbatch, step = match.groups()
+        return cls(
+            kind, int(stage), None if microbatch is None else int(microbatch), int(step or 0)
+        )
+
+
+def _op_name(value: Any) -> Any:
+    if not isinstance(value, str) or not _OP.fullmatch(value):
+        shown = value[:40] if isinstance(value, str) else value
+        raise ValueError(
+            'expected an op such as "F0.3" (stage 0, micro-batch 3), "F0.3@1" (of step 1) or "W0" '
+            f"(all micro-batches), got {shown!r}"
+        )
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Ops = Annotated[tuple[Annotated[str, BeforeValidator(_op_name)], ...], BeforeValidator(_listed)]
+"""One op of the pipeline, or a list of them."""
+
+
+class FillerMemory(StrictModel):
+    """Memory of a filler on its device.
+
+    `waiting` is held from the start of the op `after` which it runs until the filler has ended,
+    `running` from its start until it has ended.
+    """
+
+    waiting: Number = Field(default=0, validate_default=True)
+    running: Number = Field(default=0, validate_default=True)
+
+
+class Filler(StrictModel):
+    """A job beside the ops of a pipeline, on one device.
+
+    Parameters
+    ----------
+    name : str
+        Name, unique; its op is called so. It begins with a small letter.
+    device : int
+        The device.
+    stream : str
+        What it occupies: the ``compute`` stream of the device, its ``comm`` stream, or its
+        ``host`` (copies to the host's memory).
+    pieces : list of numbers
+        Times of its pieces, which run in order; between two of them the device may run other ops.
+    release : number
+        It starts at this moment or later.
+    after, before : op or list of ops
+        It starts after these have ended, and ends before these start, on whatever device.
+    per_step : bool
+        It runs once in each step, after and before the ops of that step. A step that an op names
+        is counted from there; where that is behind the last one, nothing waits.
+    memory : FillerMemory, optional
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9_.:-]*$", max_length=100)]
+    device: Annotated[Whole, Field(ge=0)]
+    stream: Literal["compute", "comm", "host"] = "compute"
+    pieces: Annotated[tuple[Number, ...], Field(min_length=1, max_length=10_000)]
+    release: Number = Field(default=Decimal(0), validate_default=True)
+    after: Ops = ()
+    before: Ops = ()
+    per_step: bool = False
+    memory: FillerMemory = FillerMemory()
+
+
+def check_fillers(instance: PipelineInstance) -> None:
+    """Refuse fillers that name what the pipeline does not have.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+
+    Raises
+    ------
+    InputError
+        Names the filler and its field.
+    """
+    memory = instance.memory
+    for field, is_there in (
+        ("layers", instance.layers is not None),
+        ("memory.recompute", memory is not None and memory.recompute is not None),
+        ("memory.offload", memory is not None and memory.offload is not None),
+    ):
+        if is_there and not instance.is_one_plain_step:
+            raise InputError("expected one step without fillers beside it", field=field)
+    names: set[str] = set()
+    for index, filler in enumerate(instance.fillers):
+        field = f"fillers[{index}]"
+        if filler.name in names:
+            raise InputError(f'two fillers are called "{filler.name}"', field=f"{field}.name")
+        names.add(filler.name)
+        if filler.device >= instance.num_devices:
+            raise InputError(
+                f"expected a device from 0 to {instance.num_devices - 1}, got {filler.device}",
+                field=f"{field}.device",
+            )
+        for end in ("after", "before"):
+            for name in getattr(filler, end):
+                _check_op(instance, filler, name, f"{field}.{end}")
+        _check_memory(instance, filler, f"{field}.memory")
+
+
+def _check_op(instance: PipelineInstance, filler: Filler, name: str, field: str) -> None:
+    op = OpOfStep.parse(name)
+    alone = [ALLREDUCE_KIND] if instance.allreduce is not None else []
+    if instance.collectives is not None and instance.collectives.reduce_scatter is not None:
+        alone.append(REDUCE_SCATTER_KIND)
+    if instance.optimizer is not None:
+        alone.append(OPTIMIZER_KIND)
+    kinds = instance.times.by_kind()
+    if op.kind not in (*kinds, *alone):
+        raise InputError(
+            f'no op of this pipeline is of the kind "{op.kind}"'
+            + did_you_mean(op.kind, (*kinds, *alone)),
+            field=field,
+        )
+    if op.microbatch is not None and op.kind in alone:
+        raise InputError(
+            f'expected "{op.kind}{op.stage}", which no micro-batch has, got "{name}"', field=field
+        )
+    for what, number, count in (
+        ("stage", op.stage, instance.num_stages),
+        ("micro-batch", op.microbatch or 0, instance.num_microbatches),
+        ("step", op.step, instance.steps),
+    ):
+        if number >= count:
+            raise InputError(
+                f'expected a {what} from 0 to {count - 1}, got {number} in "{name}"', field=field
+            )
+    if op.step and filler.per_step and field.endswith("after"):
+        raise InputError(
+            f'expected an op of the same step for a filler of each step, got "{name}"', field=field
+        )
+
+
+def _check_memory(instance: PipelineInstance, filler: Filler, field: str) -> None:
+    waiting, running = filler.memory.waiting, filler.memory.running
+    if (waiting or running) and instance.memory is None:
+        raise InputError('expected "memory" of the pipeline beside that of a filler', field=field)
+    if waiting and (len(filler.after) != 1 or OpOfStep.parse(filler.after[0]).microbatch is None):
+        raise InputError(
+            'expected one op of one micro-batch as "after", at whose start it is taken',
+            field=f"{field}.waiting",
+        )

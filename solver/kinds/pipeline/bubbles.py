@@ -1,0 +1,149 @@
+"""A published order first, fillers afterwards: the greedy baseline of pipelines with fillers.
+
+The order is repeated in each step. Fillers are placed one after the other, in the order of their
+releases, then of their deadlines, the longest first: PipeFisher's rule (Osawa et al. 2023), for any
+work. Each piece runs in the first bubble that it fits into. Where there is none before its
+deadline, it runs in the one that it fits best, and what follows is later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from ppsolve.models.core.dag import CycleError, Edges, chain_edges
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.timing import time_orders
+
+
+def with_fillers(heuristic: Heuristic) -> Heuristic:
+    """Return a published schedule that also runs pipelines with fillers and several steps."""
+
+    def propose(request: Request) -> Proposal:
+        instance = request.instance
+        if instance.is_one_plain_step:
+            alone: Proposal = heuristic.propose(request)
+            return alone
+        plain = instance.model_copy(update={"fillers": (), "steps": 1})
+        problem = lower_pipeline(plain, scale=request.problem.scale)
+        step: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
+        schedule = fill_bubbles(request.problem, step.schedule)
+        return replace(step, schedule=schedule, orders=None)
+
+    return replace(heuristic, propose=propose)
+
+
+def fill_bubbles(problem: Problem, step: Schedule) -> Schedule:
+    """Return a schedule of all steps and fillers in the order of a schedule of one step.
+
+    Parameters
+    ----------
+    problem : Problem
+    step : Schedule
+        Schedule of the pipeline with one step and no fillers, at the same scale.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    DeadlockError
+        A filler waits for an op that the order has behind one that waits for the filler.
+    """
+    number = {name: op for op, name in enumerate(problem.op_names(range(problem.num_ops)))}
+    names = step.problem.op_names(range(step.problem.num_ops))
+    copies = [np.array([number[name] for name in names], dtype=np.int64)]
+    while (names_of_next := [f"{name}@{len(copies)}" for name in names])[0] in number:
+        copies.append(np.array([number[name] for name in names_of_next], dtype=np.int64))
+    waits = _repeated(step.waits, copies)
+    placement = _Placement(problem, _chains(step, copies), waits)
+    try:
+        placement.fill()
+    except CycleError as error:
+        raise DeadlockError(problem.op_names(error.nodes)) from None
+    return time_orders(problem, list(placement.chains.values()), waits)
+
+
+def _chains(step: Schedule, copies: list[IntArray]) -> dict[int, IntArray]:
+    # Of each device, level by level where ops take no time.
+    problem, level, chains = step.problem, Dag.of(step.problem).level, {}
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        ops = ops[np.lexsort((ops, level[ops], step.end[ops], step.start[ops]))]
+        chains[resource] = np.concatenate([op_of[ops] for op_of in copies])
+    return chains
+
+
+def _repeated(waits: Edges | None, copies: list[IntArray]) -> Edges:
+    none = np.zeros(0, dtype=np.int64)
+    before, after, lag = waits or (none, none, none)
+    first, second = (np.concatenate([op_of[ops] for op_of in copies]) for ops in (before, after))
+    return first, second, np.tile(lag, len(copies))
+
+
+class _Placement:
+    def __init__(self, problem: Problem, chains: dict[int, IntArray], waits: Edges) -> None:
+        self.problem, self.chains, self.waits = problem, chains, waits
+        self.is_filler = problem.kind_mask(FILLER_KIND)
+        self.sources: dict[int, list[int]] = defaultdict(list)
+        self.users: dict[int, list[int]] = defaultdict(list)
+        chosen = self.is_filler[problem.before] | self.is_filler[problem.after]
+        ends = problem.before[chosen].tolist(), problem.after[chosen].tolist()
+        for before, after in zip(*ends, strict=True):
+            self.sources[after].append(before)
+            self.users[before].append(after)
+
+    def fill(self) -> None:
+        """Give every piece on a compute stream its place in the order of its device."""
+        self._time()
+        jobs: list[list[int]] = []
+        for op in np.flatnonzero(self.is_filler & self.problem.is_compute).tolist():
+            # The pieces of a job are numbered one after the other.
+            if any(self.is_filler[before] for before in self.sources[op]):
+                jobs[-1].append(op)
+            else:
+                jobs.append([op])
+        for job in sorted(jobs, key=self._rank):
+            for op in job:
+                self._place(op)
+
+    def _time(self) -> None:
+        # Fillers without a place start as soon as they can, beside whatever runs there.
+        dag = Dag.of(self.problem, chain_edges(self.chains.values()), self.waits)
+        self.start = dag.heads(self.problem.release)
+        self.end = self.start + self.problem.duration
+
+    def _rank(self, job: list[int]) -> tuple[int, int, int]:
+        length = int(self.problem.duration[job].sum())
+        return int(self.start[job[0]]), self._deadline(job[-1]), -length
+
+    def _deadline(self, op: int) -> int:
+        return min((int(self.start[user]) for user in self.users[op]), default=NEVER)
+
+    def _place(self, op: int) -> None:
+        ends = (int(self.end[source]) for source in self.sources[op])
+        ready, deadline = max((int(self.problem.release[op]), *ends)), self._deadline(op)
+        resource = int(self.problem.resources_of(op)[0])
+        chain, length = self.chains[resource], int(self.problem.duration[op])
+        begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
+        # A bubble may be used if the op before it ends in time and the one behind it starts later.
+        is_open = (begin <= deadline) & (end >= ready)
+        room = np.minimum(end, deadline) - np.maximum(begin, ready)
+        lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
+        place = int(np.argmin(lacking))
+        self.chains[resource] = np.insert(chain, place, op)
+        if lacking[place]:
+            self._time()
+        else:
+            self.start[op] = max(int(begin[place]), ready)
+            self.end[op] = self.start[op] + length
