@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from ppsolve.models.documents.base import Number, StrictModel, Whole, did_you_mean
+from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.steps import (
-    ALLREDUCE_KIND,
-    OPTIMIZER_KIND,
-    REDUCE_SCATTER_KIND,
-)
 
 if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -43,10 +38,9 @@ class OpOfStep(NamedTuple):
 
 def _op_name(value: Any) -> Any:
     if not isinstance(value, str) or not _OP.fullmatch(value):
-        shown = value[:40] if isinstance(value, str) else value
         raise ValueError(
             'expected an op such as "F0.3" (stage 0, micro-batch 3), "F0.3@1" (of step 1) or "W0" '
-            f"(all micro-batches), got {shown!r}"
+            f"(all micro-batches), got {describe(value)}"
         )
     return value
 
@@ -106,7 +100,7 @@ class Filler(StrictModel):
 
 
 def check_fillers(instance: PipelineInstance) -> None:
-    """Refuse fillers that name what the pipeline does not have.
+    """Refuse fillers beside what they cannot be beside, or on what is not there.
 
     Parameters
     ----------
@@ -117,15 +111,16 @@ def check_fillers(instance: PipelineInstance) -> None:
     InputError
         Names the filler and its field.
     """
-    memory = instance.memory
+    memory, names = instance.memory, set()
     for field, is_there in (
         ("layers", instance.layers is not None),
-        ("memory.recompute", memory is not None and memory.recompute is not None),
-        ("memory.offload", memory is not None and memory.offload is not None),
+        ("memory", memory is not None and memory.has_modes),
     ):
         if is_there and not instance.is_one_plain_step:
-            raise InputError("expected one step without fillers beside it", field=field)
-    names: set[str] = set()
+            raise InputError(
+                "expected neither layers nor memory modes beside fillers or several steps",
+                field=field,
+            )
     for index, filler in enumerate(instance.fillers):
         field = f"fillers[{index}]"
         if filler.name in names:
@@ -136,51 +131,12 @@ def check_fillers(instance: PipelineInstance) -> None:
                 f"expected a device from 0 to {instance.num_devices - 1}, got {filler.device}",
                 field=f"{field}.device",
             )
-        for end in ("after", "before"):
-            for name in getattr(filler, end):
-                _check_op(instance, filler, name, f"{field}.{end}")
-        _check_memory(instance, filler, f"{field}.memory")
-
-
-def _check_op(instance: PipelineInstance, filler: Filler, name: str, field: str) -> None:
-    op = OpOfStep.parse(name)
-    alone = [ALLREDUCE_KIND] if instance.allreduce is not None else []
-    if instance.collectives is not None and instance.collectives.reduce_scatter is not None:
-        alone.append(REDUCE_SCATTER_KIND)
-    if instance.optimizer is not None:
-        alone.append(OPTIMIZER_KIND)
-    kinds = instance.times.by_kind()
-    if op.kind not in (*kinds, *alone):
-        raise InputError(
-            f'no op of this pipeline is of the kind "{op.kind}"'
-            + did_you_mean(op.kind, (*kinds, *alone)),
-            field=field,
-        )
-    if op.microbatch is not None and op.kind in alone:
-        raise InputError(
-            f'expected "{op.kind}{op.stage}", which no micro-batch has, got "{name}"', field=field
-        )
-    for what, number, count in (
-        ("stage", op.stage, instance.num_stages),
-        ("micro-batch", op.microbatch or 0, instance.num_microbatches),
-        ("step", op.step, instance.steps),
-    ):
-        if number >= count:
+        if any(amount for _, amount in filler.memory) and memory is None:
             raise InputError(
-                f'expected a {what} from 0 to {count - 1}, got {number} in "{name}"', field=field
+                'expected "memory" of the pipeline beside that of a filler', field=f"{field}.memory"
             )
-    if op.step and filler.per_step and field.endswith("after"):
-        raise InputError(
-            f'expected an op of the same step for a filler of each step, got "{name}"', field=field
-        )
-
-
-def _check_memory(instance: PipelineInstance, filler: Filler, field: str) -> None:
-    waiting, running = filler.memory.waiting, filler.memory.running
-    if (waiting or running) and instance.memory is None:
-        raise InputError('expected "memory" of the pipeline beside that of a filler', field=field)
-    if waiting and (len(filler.after) != 1 or OpOfStep.parse(filler.after[0]).microbatch is None):
-        raise InputError(
-            'expected one op of one micro-batch as "after", at whose start it is taken',
-            field=f"{field}.waiting",
-        )
+        if filler.memory.waiting and (len(filler.after) != 1 or "." not in filler.after[0]):
+            raise InputError(
+                'expected one op of one micro-batch as "after", at whose start it is taken',
+                field=f"{field}.memory.waiting",
+            )

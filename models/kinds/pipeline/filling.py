@@ -42,93 +42,88 @@ def with_fillers(instance: PipelineInstance, step: Problem) -> Problem:
     Raises
     ------
     InputError
-        A filler waits for itself.
+        A filler names an op that there is not, or waits for itself.
     """
-    if instance.is_one_plain_step:
-        return step
-    steps = PipelineSteps(step, instance.steps)
-    if instance.steps > 1:
-        for place in steps.places:
+    return step if instance.is_one_plain_step else _Filling(instance, step).problem
+
+
+class _Filling:
+    def __init__(self, instance: PipelineInstance, step: Problem) -> None:
+        self.steps = steps = PipelineSteps(step, instance.steps)
+        self.alike: dict[str, list[IntArray]] = defaultdict(list)
+        first_of = {}
+        for place in steps.places if instance.steps > 1 else ():
             steps.end_steps(place)
-    alike: dict[str, list[IntArray]] = defaultdict(list)
-    first_of: dict[int, int] = {}
-    for index, filler in enumerate(instance.fillers):
-        for k in range(instance.steps if filler.per_step else 1):
-            ops = _add_filler(steps, filler, k, alike)
-            first_of[int(ops[0])] = index
-    steps.families += [np.stack(rows) for rows in alike.values() if len(rows) > 1]
-    problem = steps.build()
-    if any(filler.after and filler.before for filler in instance.fillers):
-        _refuse_cycle(instance, problem, first_of)
-    return problem
+        for index, filler in enumerate(instance.fillers):
+            for k in range(instance.steps if filler.per_step else 1):
+                ops = self._add(filler, k, f"fillers[{index}]")
+                self._keep_alike(filler, k, ops)
+                first_of[int(ops[0])] = index
+        steps.families += [np.stack(rows) for rows in self.alike.values() if len(rows) > 1]
+        self.problem = steps.build()
+        if not any(filler.after and filler.before for filler in instance.fillers):
+            return
+        for op in find_cycle(self.problem.before, self.problem.after):
+            if op in first_of:
+                raise InputError(
+                    f'"{steps.names[op]}" waits for itself: an op "after" which it runs waits for '
+                    'one "before" which it runs',
+                    source=instance.name,
+                    field=f"fillers[{first_of[op]}].before",
+                )
 
-
-def _add_filler(
-    steps: PipelineSteps, filler: Filler, k: int, alike: dict[str, list[IntArray]]
-) -> IntArray:
-    """Add a filler of step k; return the ops of its pieces."""
-    ticks = [steps.step.scale.ticks(Fraction(time)) for time in filler.pieces]
-    after, before = _named(steps, filler.after, k), _named(steps, filler.before, k)
-    name = "device" if filler.stream == "compute" else filler.stream
-    ops: IntArray = steps.add_jobs(
-        JobBlock(
+    def _add(self, filler: Filler, k: int, field: str) -> IntArray:
+        # Returns the ops of its pieces.
+        steps, scale = self.steps, self.steps.step.scale
+        ticks = [scale.ticks(Fraction(time)) for time in filler.pieces]
+        name = "device" if filler.stream == "compute" else filler.stream
+        after = self._named(filler.after, k, f"{field}.after")
+        block = JobBlock(
             FILLER_KIND,
-            np.array([ticks], dtype=np.int64),
+            np.array(ticks, dtype=np.int64),
             np.array([steps.stream(f"{name} {filler.device}")]),
-            [f"{filler.name}@{k}" if filler.per_step and k else filler.name],
+            [f"{filler.name}@{k}" if k else filler.name],
             after,
-            before,
+            self._named(filler.before, k, f"{field}.before"),
             OpLabels(device=filler.device),
-            steps.step.scale.ticks(Fraction(filler.release)),
+            scale.ticks(Fraction(filler.release)),
         )
-    )[0]
-    for taken_by, amount in ((after, filler.memory.waiting), (ops, filler.memory.running)):
-        if amount:
-            hold = int(taken_by[0]), int(ops[-1]), Fraction(amount)
-            steps.holds[filler.device].append(hold)
-    _keep_alike(steps, filler, k, ops, alike)
-    return ops
+        ops = steps.add_jobs(block)
+        for taken_by, amount in ((after, filler.memory.waiting), (ops, filler.memory.running)):
+            if amount:
+                hold = int(taken_by[0]), int(ops[-1]), Fraction(amount)
+                steps.holds[filler.device].append(hold)
+        return ops
 
-
-def _named(steps: PipelineSteps, names: tuple[str, ...], k: int) -> IntArray:
-    step = steps.step
-    found = [np.zeros(0, dtype=np.int64)]
-    for name in names:
-        op = OpOfStep.parse(name)
-        if op.step + k < steps.count:
+    def _named(self, names: tuple[str, ...], k: int, field: str) -> IntArray:
+        step, found = self.steps.step, [np.zeros(0, dtype=np.int64)]
+        for name in names:
+            op = OpOfStep.parse(name)
             chosen = step.kind_mask(op.kind) & (step.stage == op.stage)
             if op.microbatch is not None:
                 chosen &= step.microbatch == op.microbatch
-            found.append(steps.op_of[op.step + k, chosen])
-    return np.concatenate(found)
+            if not chosen.any() or op.step >= self.steps.count:
+                raise InputError(f'this pipeline has no op "{name}"', source=step.name, field=field)
+            if op.step + k < self.steps.count:
+                found.append(self.steps.op_of[op.step + k, chosen])
+        return np.concatenate(found)
 
-
-def _keep_alike(
-    steps: PipelineSteps, filler: Filler, k: int, ops: IntArray, alike: dict[str, list[IntArray]]
-) -> None:
-    # A filler that names one micro-batch belongs to it. Micro-batches between which a filler lies
-    # are no longer like any other one.
-    named = [OpOfStep.parse(name) for name in (*filler.after, *filler.before)]
-    owners = {(op.step + k, op.microbatch) for op in named if op.microbatch is not None}
-    parts = [
-        [op if op.microbatch is None else (op.kind, op.stage) for op in map(OpOfStep.parse, names)]
-        for names in (filler.after, filler.before)
-    ]
-    key = f"{filler.model_copy(update={'name': '', 'after': (), 'before': ()})!r} {parts}"
-    if not owners:
-        alike[f"{k} {key}"].append(ops)
-    for owner in owners:
-        is_its_own = len(owners) == 1 and all(op.step + k == owner[0] for op in named)
-        job = (key, ops) if is_its_own else (f"{filler.name} {k} {owner}", ops[:0])
-        steps.attached[owner].append(job)
-
-
-def _refuse_cycle(instance: PipelineInstance, problem: Problem, first_of: dict[int, int]) -> None:
-    for op in cycle if (cycle := find_cycle(problem.before, problem.after)) else ():
-        if op in first_of:
-            raise InputError(
-                "expected ops that do not wait for each other: "
-                + " -> ".join(problem.op_names([*cycle, cycle[0]][:12])),
-                source=instance.name,
-                field=f"fillers[{first_of[op]}].before",
-            )
+    def _keep_alike(self, filler: Filler, k: int, ops: IntArray) -> None:
+        # A filler that names one micro-batch belongs to it. Micro-batches between which a filler
+        # lies are no longer like any other one.
+        named = [
+            [OpOfStep.parse(name) for name in names] for names in (filler.after, filler.before)
+        ]
+        every = [op for ops in named for op in ops]
+        owners = {(op.step + k, op.microbatch) for op in every if op.microbatch is not None}
+        roles = [
+            [op._replace(microbatch=op.microbatch is None, step=op.step + k) for op in ops]
+            for ops in named
+        ]
+        alone = filler.model_copy(update={"name": "", "after": (), "before": ()})
+        key = f"{alone!r} {roles}"
+        if not owners:
+            self.alike[key].append(ops)
+        for owner in owners:
+            job = (key, ops) if len(owners) == 1 else (f"{filler.name} {owner}", ops[:0])
+            self.steps.attached[owner].append(job)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ppsolve.models.core.dag import CycleError, Edges, chain_edges
+from ppsolve.models.core.dag import CycleError, chain_edges
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
@@ -65,35 +65,23 @@ def fill_bubbles(problem: Problem, step: Schedule) -> Schedule:
     copies = [np.array([number[name] for name in names], dtype=np.int64)]
     while (names_of_next := [f"{name}@{len(copies)}" for name in names])[0] in number:
         copies.append(np.array([number[name] for name in names_of_next], dtype=np.int64))
-    waits = _repeated(step.waits, copies)
-    placement = _Placement(problem, _chains(step, copies), waits)
+    chains, level = {}, Dag.of(step.problem).level
+    for resource in step.problem.span_resources.tolist():
+        # Level by level where ops take no time.
+        ops = step.problem.ops_by_resource[resource]
+        ops = ops[np.lexsort((ops, level[ops], step.end[ops], step.start[ops]))]
+        chains[resource] = np.concatenate([op_of[ops] for op_of in copies])
+    placement = _Placement(problem, chains)
     try:
         placement.fill()
     except CycleError as error:
         raise DeadlockError(problem.op_names(error.nodes)) from None
-    return time_orders(problem, list(placement.chains.values()), waits)
-
-
-def _chains(step: Schedule, copies: list[IntArray]) -> dict[int, IntArray]:
-    # Of each device, level by level where ops take no time.
-    problem, level, chains = step.problem, Dag.of(step.problem).level, {}
-    for resource in problem.span_resources.tolist():
-        ops = problem.ops_by_resource[resource]
-        ops = ops[np.lexsort((ops, level[ops], step.end[ops], step.start[ops]))]
-        chains[resource] = np.concatenate([op_of[ops] for op_of in copies])
-    return chains
-
-
-def _repeated(waits: Edges | None, copies: list[IntArray]) -> Edges:
-    none = np.zeros(0, dtype=np.int64)
-    before, after, lag = waits or (none, none, none)
-    first, second = (np.concatenate([op_of[ops] for op_of in copies]) for ops in (before, after))
-    return first, second, np.tile(lag, len(copies))
+    return time_orders(problem, list(placement.chains.values()))
 
 
 class _Placement:
-    def __init__(self, problem: Problem, chains: dict[int, IntArray], waits: Edges) -> None:
-        self.problem, self.chains, self.waits = problem, chains, waits
+    def __init__(self, problem: Problem, chains: dict[int, IntArray]) -> None:
+        self.problem, self.chains = problem, chains
         self.is_filler = problem.kind_mask(FILLER_KIND)
         self.sources: dict[int, list[int]] = defaultdict(list)
         self.users: dict[int, list[int]] = defaultdict(list)
@@ -114,12 +102,13 @@ class _Placement:
             else:
                 jobs.append([op])
         for job in sorted(jobs, key=self._rank):
-            for op in job:
-                self._place(op)
+            for number, op in enumerate(job):
+                later = int(self.problem.duration[job[number + 1 :]].sum())
+                self._place(op, self._deadline(job[-1]) - later)
 
     def _time(self) -> None:
         # Fillers without a place start as soon as they can, beside whatever runs there.
-        dag = Dag.of(self.problem, chain_edges(self.chains.values()), self.waits)
+        dag = Dag.of(self.problem, chain_edges(self.chains.values()))
         self.start = dag.heads(self.problem.release)
         self.end = self.start + self.problem.duration
 
@@ -130,9 +119,9 @@ class _Placement:
     def _deadline(self, op: int) -> int:
         return min((int(self.start[user]) for user in self.users[op]), default=NEVER)
 
-    def _place(self, op: int) -> None:
+    def _place(self, op: int, deadline: int) -> None:
         ends = (int(self.end[source]) for source in self.sources[op])
-        ready, deadline = max((int(self.problem.release[op]), *ends)), self._deadline(op)
+        ready = max((int(self.problem.release[op]), *ends))
         resource = int(self.problem.resources_of(op)[0])
         chain, length = self.chains[resource], int(self.problem.duration[op])
         begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
