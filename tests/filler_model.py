@@ -87,6 +87,9 @@ class FillerModel:
     def _named(self, names: Any, k: int) -> list[Op]:
         found = []
         for name in [names] if isinstance(names, str) else names:
+            if name.startswith("x"):
+                found.append((name, 0, 0, k))
+                continue
             op, _, step = name.partition("@")
             stage, _, microbatch = op[1:].partition(".")
             every = [int(microbatch)] if microbatch else range(self.m)
@@ -99,6 +102,7 @@ class FillerModel:
         resource = filler["device"] if stream == "compute" else (stream, filler["device"])
         ends = [self._interval(length, resource) for length in filler["pieces"]]
         first, last = ends[0][0], ends[-1][1]
+        self.end[filler["name"], 0, 0, k] = last
         for (_, before), (after, _) in pairwise(ends):
             self.model.add(after >= before)
         self.model.add(first >= filler.get("release", 0))

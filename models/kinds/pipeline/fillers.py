@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
+from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,31 +26,19 @@ class OpOfStep(NamedTuple):
     step: int
 
     @classmethod
-    def parse(cls, text: str) -> OpOfStep:
-        """Return the parts of a name, which is valid."""
+    def parse(cls, text: str) -> OpOfStep | None:
+        """Return the parts of a name, None if it is none of an op."""
         match = _OP.fullmatch(text)
-        assert match is not None
-        kind, stage, microbatch, step = match.groups()
-        return cls(
-            kind, int(stage), None if microbatch is None else int(microbatch), int(step or 0)
-        )
+        if match is None:
+            return None
+        kind, stage, index, step = match.groups()
+        return cls(kind, int(stage), None if index is None else int(index), int(step or 0))
 
 
-def _op_name(value: Any) -> Any:
-    if not isinstance(value, str) or not _OP.fullmatch(value):
-        raise ValueError(
-            'expected an op such as "F0.3" (stage 0, micro-batch 3), "F0.3@1" (of step 1) or "W0" '
-            f"(all micro-batches), got {describe(value)}"
-        )
-    return value
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Ops = Annotated[tuple[Annotated[str, BeforeValidator(_op_name)], ...], BeforeValidator(_listed)]
-"""One op of the pipeline, or a list of them."""
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
+"""One op or filler, or a list of them."""
 
 
 class FillerMemory(StrictModel):
@@ -81,7 +69,8 @@ class Filler(StrictModel):
     release : number
         It starts at this moment or later.
     after, before : op or list of ops
-        It starts after these have ended, and ends before these start, on whatever device.
+        It starts after these have ended, and ends before these start, on whatever device. It may
+        also start after fillers that stand above it.
     per_step : bool
         It runs once in each step, after and before the ops of that step. A step that an op names
         is counted from there; where that is behind the last one, nothing waits.
@@ -93,8 +82,8 @@ class Filler(StrictModel):
     stream: Literal["compute", "comm", "host"] = "compute"
     pieces: Annotated[tuple[Number, ...], Field(min_length=1, max_length=10_000)]
     release: Number = Field(default=Decimal(0), validate_default=True)
-    after: Ops = ()
-    before: Ops = ()
+    after: Names = ()
+    before: Names = ()
     per_step: bool = False
     memory: FillerMemory = FillerMemory()
 
@@ -134,9 +123,4 @@ def check_fillers(instance: PipelineInstance) -> None:
         if any(amount for _, amount in filler.memory) and memory is None:
             raise InputError(
                 'expected "memory" of the pipeline beside that of a filler', field=f"{field}.memory"
-            )
-        if filler.memory.waiting and (len(filler.after) != 1 or "." not in filler.after[0]):
-            raise InputError(
-                'expected one op of one micro-batch as "after", at whose start it is taken',
-                field=f"{field}.memory.waiting",
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -92,47 +93,60 @@ class _Placement:
             self.users[before].append(after)
 
     def fill(self) -> None:
-        """Give every piece on a compute stream its place in the order of its device."""
+        """Give every piece its place in the order of its device."""
         self._time()
-        jobs: list[list[int]] = []
-        for op in np.flatnonzero(self.is_filler & self.problem.is_compute).tolist():
-            # The pieces of a job are numbered one after the other.
-            if any(self.is_filler[before] for before in self.sources[op]):
-                jobs[-1].append(op)
-            else:
-                jobs.append([op])
-        for job in sorted(jobs, key=self._rank):
-            for number, op in enumerate(job):
-                later = int(self.problem.duration[job[number + 1 :]].sum())
-                self._place(op, self._deadline(job[-1]) - later)
+        ops = np.flatnonzero(self.is_filler).tolist()
+        missing = {op: int(self.is_filler[self.sources[op]].sum()) for op in ops}
+        ready = [self._rank(op) for op in ops if not missing[op]]
+        heapify(ready)
+        while ready:
+            op = heappop(ready)[-1]
+            self._place(op)
+            for user in self.users[op]:
+                if user in missing:
+                    missing[user] -= 1
+                    if not missing[user]:
+                        heappush(ready, self._rank(user))
+
+    def _rank(self, op: int) -> tuple[int, int, int, int]:
+        return self._release(op), int(self.latest[op]), -int(self.rest[op]), op
+
+    def _release(self, op: int) -> int:
+        ends = (int(self.end[source]) for source in self.sources[op])
+        return max((int(self.problem.release[op]), *ends))
 
     def _time(self) -> None:
-        # Fillers without a place start as soon as they can, beside whatever runs there.
+        """Time all ops; pieces without a place start as soon as they can, beside others."""
+        duration = self.problem.duration
         dag = Dag.of(self.problem, chain_edges(self.chains.values()))
         self.start = dag.heads(self.problem.release)
-        self.end = self.start + self.problem.duration
+        self.end = self.start + duration
+        # Of each piece, when it has to end, and the time from its start to the end of those behind.
+        self.latest = np.full(len(duration), NEVER, dtype=np.int64)
+        self.rest = duration.copy()
+        for op in np.flatnonzero(self.is_filler).tolist()[::-1]:
+            for user in self.users[op]:
+                end = self.start[user]
+                if self.is_filler[user]:
+                    end = self.latest[user] - duration[user]
+                    self.rest[op] = max(self.rest[op], duration[op] + self.rest[user])
+                self.latest[op] = min(self.latest[op], end)
 
-    def _rank(self, job: list[int]) -> tuple[int, int, int]:
-        length = int(self.problem.duration[job].sum())
-        return int(self.start[job[0]]), self._deadline(job[-1]), -length
-
-    def _deadline(self, op: int) -> int:
-        return min((int(self.start[user]) for user in self.users[op]), default=NEVER)
-
-    def _place(self, op: int, deadline: int) -> None:
-        ends = (int(self.end[source]) for source in self.sources[op])
-        ready = max((int(self.problem.release[op]), *ends))
-        resource = int(self.problem.resources_of(op)[0])
-        chain, length = self.chains[resource], int(self.problem.duration[op])
-        begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
-        # A bubble may be used if the op before it ends in time and the one behind it starts later.
-        is_open = (begin <= deadline) & (end >= ready)
-        room = np.minimum(end, deadline) - np.maximum(begin, ready)
-        lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
-        place = int(np.argmin(lacking))
-        self.chains[resource] = np.insert(chain, place, op)
-        if lacking[place]:
-            self._time()
-        else:
-            self.start[op] = max(int(begin[place]), ready)
-            self.end[op] = self.start[op] + length
+    def _place(self, op: int) -> None:
+        ready, deadline = self._release(op), int(self.latest[op])
+        length, start = int(self.problem.duration[op]), ready
+        if self.problem.is_compute[op]:
+            resource = int(self.problem.resources_of(op)[0])
+            chain = self.chains[resource]
+            begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
+            # A bubble is open if what is before it ends in time and what is behind starts later.
+            is_open = (begin <= deadline) & (end >= ready)
+            room = np.minimum(end, deadline) - np.maximum(begin, ready)
+            lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
+            place = int(np.argmin(lacking))
+            self.chains[resource] = np.insert(chain, place, op)
+            if lacking[place]:
+                self._time()
+                return
+            start = max(int(begin[place]), ready)
+        self.start[op], self.end[op] = start, start + length

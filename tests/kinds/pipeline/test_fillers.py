@@ -89,9 +89,13 @@ def drawn(seed: int) -> dict[str, Any]:
                 name += f".{draw.randrange(m)}" if draw.random() < 0.7 else ""
                 late = end == "before" and steps > 1 and draw.random() < 0.5
                 filler[end] = name + "@1" * late
+        if number and data["fillers"][-1]["per_step"] == filler["per_step"] and draw.random() < 0.4:
+            named = filler.get("after", [])
+            named = [named] if isinstance(named, str) else named
+            filler["after"] = [*named, f"x{number - 1}"]
         if "memory" in data and draw.random() < 0.5:
             filler["memory"] = {"running": draw.randint(0, 1)}
-            if "." in filler.get("after", ""):
+            if isinstance(filler.get("after"), str) and "." in filler["after"]:
                 filler["memory"]["waiting"] = 1
         data["fillers"].append(filler)
     return data
@@ -225,6 +229,36 @@ def test_alike_fillers_of_no_micro_batch_are_interchangeable() -> None:
     assert rows(problem)[-1] == [["x0"], ["x1"]]
 
 
+def test_fillers_after_fillers() -> None:
+    chain = [{}, {"after": "x0", "device": 1}, {"after": ["x0", "B0.0"]}]
+    problem = lower(instance(*chain))
+    assert before(problem, "x1") == {"x0"}
+    assert before(problem, "x2") == {"x0", "B0.0"}
+    # They belong to micro-batch 0 together, which is no longer like the other one.
+    assert rows(problem) == []
+
+
+def test_alike_chains_are_interchangeable() -> None:
+    links = [{}, {"after": "x0"}, {}, {"after": "x2"}, {"after": "x2"}, {"after": "x4"}]
+    problem = lower(instance(*links[:4]))
+    assert rows(problem)[-1] == [["x0", "x1"], ["x2", "x3"]]
+    forked = lower(instance({}, {"after": "x0"}, {"after": "x1"}, {}, {"after": "x3"}, links[0]))
+    assert rows(forked)[1:] == []
+    # Two follow the first one here, one after the other there.
+    other = [{}, {"after": "x0"}, {"after": "x0"}, {}, {"after": "x3"}, {"after": "x4"}]
+    assert rows(lower(instance(*other)))[1:] == []
+    joined = [{}, {}, {"after": ["x0", "x1"]}]
+    assert rows(lower(instance(*joined)))[1:] == []
+
+
+def test_fillers_of_two_steps_are_not_alike() -> None:
+    problem = lower(instance({"after": "B0", "per_step": True}, steps=2, num_microbatches=1))
+    assert rows(problem) == []
+    fillers = [{"after": "B0", "per_step": True}] * 2
+    problem = lower(instance(*fillers, steps=2, num_microbatches=1))
+    assert rows(problem) == [[["x0"], ["x1"]], [["x0@1"], ["x1@1"]]]
+
+
 def test_memory_is_held_while_a_filler_waits_and_runs() -> None:
     memory = {"capacity": 4, "activation": 1}
     filler = {"after": "F0.0", "pieces": [1, 1], "memory": {"waiting": 2, "running": 3}}
@@ -248,18 +282,22 @@ def test_memory_is_held_while_a_filler_waits_and_runs() -> None:
         ({"name": "F0.0"}, {}, "fillers[0].name: "),
         ({"device": 2}, {}, "fillers[0].device: expected a device from 0 to 1, got 2"),
         ({"pieces": []}, {}, "fillers[0].pieces: expected at least 1 entry, got none"),
-        ({"after": "f0"}, {}, 'fillers[0].after[0]: expected an op such as "F0.3"'),
-        ({"before": "I0.0"}, {}, 'fillers[0].before: this pipeline has no op "I0.0"'),
-        ({"after": "OPT0"}, {}, 'fillers[0].after: this pipeline has no op "OPT0"'),
-        ({"after": "AR0.1"}, {"allreduce": 1}, 'this pipeline has no op "AR0.1"'),
-        ({"after": "F2.0"}, {}, 'this pipeline has no op "F2.0"'),
-        ({"after": "F0.2"}, {}, 'this pipeline has no op "F0.2"'),
-        ({"before": "F0.0@1"}, {}, 'this pipeline has no op "F0.0@1"'),
+        ({"after": "f0"}, {}, 'fillers[0].after: expected an op such as "F0.3"'),
+        (
+            {"before": "I0.0"},
+            {},
+            'fillers[0].before: expected an op such as "F0.3" (stage 0',
+        ),
+        ({"after": "OPT0"}, {}, 'or a filler above, got "OPT0"'),
+        ({"after": "AR0.1"}, {"allreduce": 1}, 'or a filler above, got "AR0.1"'),
+        ({"after": "F2.0"}, {}, 'or a filler above, got "F2.0"'),
+        ({"after": "F0.2"}, {}, 'or a filler above, got "F0.2"'),
+        ({"before": "F0.0@1"}, {}, 'or a filler above, got "F0.0@1"'),
         ({"memory": {"running": 1}}, {}, 'fillers[0].memory: expected "memory" of the pipeline'),
         (
             {"memory": {"waiting": 1}, "after": "F0"},
             {"memory": {"capacity": 9, "activation": 1}},
-            "fillers[0].memory.waiting: expected one op of one micro-batch",
+            "fillers[0].memory.waiting: expected one op",
         ),
         ({}, {"steps": 0}, "steps: "),
         (
