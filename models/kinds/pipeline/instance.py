@@ -31,6 +31,7 @@ from ppsolve.models.kinds.pipeline.fields import P2P, ExplicitPlacement, Memory,
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
+from ppsolve.models.kinds.pipeline.overlap_blocks import FusedBlocks
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
@@ -63,6 +64,7 @@ class PipelineInstance(Instance):
     allreduce: PerStage | None = None
     optimizer: PerStage | None = None
     collectives: Collectives | None = None
+    overlap: FusedBlocks | None = None
     replicas: Replicas | None = None
     plan: PlanOrigin | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
@@ -109,6 +111,8 @@ class PipelineInstance(Instance):
             raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)
+        if self.overlap is not None:
+            self.overlap.check(self)
         return self
 
     def _check_replicas(self, replicas: Replicas) -> None:
