@@ -21,6 +21,7 @@ import numpy as np
 
 from ppsolve.models.core.options import OpenProblem, Option
 from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
@@ -117,13 +118,13 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
     InputError
         Names the entry of the field ``fused`` that is no block, or has an op of another one.
     """
-    if not isinstance(pairs, list):
+    if not isinstance(pairs, list | tuple):
         raise InputError("expected a list of blocks, each a list of names of ops", field="fused")
     number_of = {frozenset(each.name.split("+")): n for n, each in enumerate(problem.options)}
     chosen: list[int] = []
     seen: set[str] = set()
     for place, pair in enumerate(pairs):
-        names = frozenset(map(str, pair)) if isinstance(pair, list) else frozenset()
+        names = frozenset(map(str, pair)) if isinstance(pair, list | tuple) else frozenset()
         if names not in number_of:
             raise InputError(
                 "expected the names of the ops of a block that the pipeline allows, micro-batches "
@@ -135,3 +136,11 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
         seen |= names
         chosen.append(number_of[names])
     return np.array(sorted(chosen), dtype=np.int64)
+
+
+def pairs_of_schedule(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the ops of each block of a schedule, in order of their starts."""
+    problem = schedule.problem
+    blocks = np.flatnonzero(problem.kind_mask(*(kind for kind in problem.kinds if "+" in kind)))
+    in_time = blocks[np.argsort(schedule.start[blocks], kind="stable")]
+    return tuple(tuple(name.split("+")) for name in problem.op_names(in_time))
