@@ -103,11 +103,12 @@ def check_fillers(instance: PipelineInstance) -> None:
     memory, names = instance.memory, set()
     for field, is_there in (
         ("layers", instance.layers is not None),
+        ("overlap", instance.overlap is not None),
         ("memory", memory is not None and memory.has_modes),
     ):
         if is_there and not instance.is_one_plain_step:
             raise InputError(
-                "expected neither layers nor memory modes beside fillers or several steps",
+                "expected no layers, fused blocks or memory modes beside fillers or several steps",
                 field=field,
             )
     for index, filler in enumerate(instance.fillers):

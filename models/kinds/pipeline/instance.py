@@ -32,6 +32,7 @@ from ppsolve.models.kinds.pipeline.fillers import Filler, check_fillers
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
+from ppsolve.models.kinds.pipeline.overlap_blocks import FusedBlocks
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
@@ -69,6 +70,7 @@ class PipelineInstance(Instance):
     collectives: Collectives | None = None
     steps: Annotated[Whole, Field(ge=1, le=10_000)] = 1
     fillers: tuple[Filler, ...] = ()
+    overlap: FusedBlocks | None = None
     replicas: Replicas | None = None
     plan: PlanOrigin | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
@@ -118,6 +120,8 @@ class PipelineInstance(Instance):
             raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)
+        if self.overlap is not None:
+            self.overlap.check(self)
         return self
 
     def _check_replicas(self, replicas: Replicas) -> None:

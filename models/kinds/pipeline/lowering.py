@@ -24,6 +24,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
 from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
 from ppsolve.models.kinds.pipeline.steps import (
     ALL_GATHER_KIND,
@@ -189,6 +190,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
         yield from map(Fraction, set(decimals(entry)))
     yield from _collective_times(instance)
     yield from filler_times(instance)
+    yield from block_times(instance)
     modes = modes_of(instance)
     if modes is not None:
         yield from mode_times(modes)

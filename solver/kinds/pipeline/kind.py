@@ -14,6 +14,11 @@ from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.fused import (
+    choice_of_pairs,
+    fused_problem,
+    pairs_of_schedule,
+)
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import assignment_violations, lower_joint, read_assignment
 from ppsolve.models.kinds.pipeline.layers import (
@@ -47,6 +52,7 @@ from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTa
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
+from ppsolve.solver.kinds.pipeline.options.task import OptionsTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
@@ -122,6 +128,9 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document."""
+        if instance.overlap is not None and document is not None:
+            blocks = fused_problem(instance, exact=exact)
+            return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
         if instance.layers is not None:
             return lower_split(instance, counts_of_document(instance, document)[0], exact=exact)
         if instance.replicas is None:
@@ -145,7 +154,9 @@ class PipelineKind(Kind[PipelineInstance]):
         return wrong or runtime_violations(instance, data, schedule)
 
     def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
-        """Return the modes of a schedule, or its split of layers."""
+        """Return the modes of a schedule, its split of layers, or its blocks."""
+        if instance.overlap is not None:
+            return {"fused": pairs_of_schedule(schedule)}
         modes, layers = modes_of(instance), instance.layers
         choice = schedule.problem.choice
         if layers is not None and choice.shape == (len(layers.names), instance.num_stages):
@@ -177,6 +188,8 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return the task of solving a pipeline."""
         if instance.replicas is not None:
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
+        if instance.overlap is not None:
+            return OptionsTask(self, instance, fused_problem(instance, exact=exact))
         searches = tuple(each for each in GENERIC if each.is_search)
         if instance.layers is not None:
             return LayersTask(self, instance, self.lower(instance, exact=exact), searches)

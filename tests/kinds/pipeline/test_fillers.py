@@ -314,7 +314,7 @@ def test_memory_is_held_while_a_filler_waits_and_runs() -> None:
                     "offload": {"amount": 1, "out": 1, "back": 1},
                 }
             },
-            "memory: expected neither layers nor memory modes",
+            "memory: expected no layers, fused blocks or memory modes",
         ),
         (
             {},
