@@ -195,7 +195,11 @@ def measure_fillers(options: argparse.Namespace) -> str:
         found = solve(instance, options, 60)
         greedy: list[object] = ["none fits", "-", "-"]
         best = min(
-            ((e.value, e.name) for e in found.heuristics if e.value and e.name not in searches),
+            (
+                (each.value, each.name)
+                for each in found.heuristics
+                if each.status == "feasible" and each.name not in searches
+            ),
             default=None,
         )
         if best is not None:

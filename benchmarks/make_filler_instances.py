@@ -99,24 +99,33 @@ def matrices() -> dict[str, tuple[int, int]]:
     )
 
 
-def muon(devices: int, microbatches: int) -> PipelineInstance:
-    """Return two steps with Muon: each matrix after its gradients, before the next step's F."""
+def muon(
+    devices: int, microbatches: int, steps: int = 2, *, anywhere: bool = False
+) -> PipelineInstance:
+    """Return steps with Muon: each matrix after its gradients, before the next step's F.
+
+    `anywhere` lets each device take the matrices of MLPs; the time to send them is not counted.
+    """
     fillers = [
         {
             "name": f"{name}{layer}.{stage}",
             "device": stage,
             "pieces": [milliseconds(NEWTON_SCHULZ * (4 * m * m * n + 2 * m**3))],
             "after": f"W{stage}",
-            "before": f"F{stage}@1",
-            "per_step": True,
+            **({"before": f"F{stage}@1", "per_step": True} if steps > 1 else {}),
+            **(
+                {"devices": [device for device in range(devices) if device != stage]}
+                if anywhere and m * n > MODEL.hidden**2
+                else {}
+            ),
         }
         for stage, count in enumerate(layers_of(devices))
         for layer in range(count)
         for name, (m, n) in matrices().items()
     ]
-    name = f"muon-{devices}x{microbatches}"
-    about = "Newton-Schulz iterations of Muon for each matrix, two steps"
-    return pipeline(name, devices, microbatches, about, steps=2, fillers=fillers)
+    name = f"muon-{devices}x{microbatches}" + "-anywhere" * anywhere
+    about = f"Newton-Schulz iterations of Muon for each matrix, steps: {steps}"
+    return pipeline(name, devices, microbatches, about, steps=steps, fillers=fillers)
 
 
 def checkpoint(devices: int, microbatches: int) -> PipelineInstance:
@@ -176,6 +185,7 @@ def every_instance() -> dict[str, PipelineInstance]:
         encoders(8, 16),
         muon(4, 8),
         muon(8, 8),
+        muon(4, 8, 1, anywhere=True),
         checkpoint(4, 8),
         checkpoint(8, 16),
         validation(4, 8, 8),

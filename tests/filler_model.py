@@ -53,9 +53,14 @@ class FillerModel:
                 moments, amounts = zip(*events, strict=True)
                 self.model.add_reservoir_constraint(moments, amounts, 0, case["capacity"])
 
-    def _interval(self, length: int, resource: Any) -> tuple[Any, Any]:
+    def _interval(self, length: int, *resources: Any) -> tuple[Any, Any]:
+        # On one of the resources.
         start, end = (self.model.new_int_var(0, self.horizon, "") for _ in range(2))
-        self.busy[resource].append(self.model.new_interval_var(start, length, end, ""))
+        chosen = [self.model.new_bool_var("") for _ in resources]
+        self.model.add_exactly_one(chosen)
+        for resource, literal in zip(resources, chosen, strict=True):
+            interval = self.model.new_optional_interval_var(start, length, end, literal, "")
+            self.busy[resource].append(interval)
         self.model.add(self.makespan >= end)
         return start, end
 
@@ -99,8 +104,9 @@ class FillerModel:
 
     def _add_filler(self, filler: dict[str, Any], k: int) -> None:
         stream = filler.get("stream", "compute")
-        resource = filler["device"] if stream == "compute" else (stream, filler["device"])
-        ends = [self._interval(length, resource) for length in filler["pieces"]]
+        devices = [filler["device"], *filler.get("devices", ())]
+        resources = devices if stream == "compute" else [(stream, d) for d in devices]
+        ends = [self._interval(length, *resources) for length in filler["pieces"]]
         first, last = ends[0][0], ends[-1][1]
         self.end[filler["name"], 0, 0, k] = last
         for (_, before), (after, _) in pairwise(ends):

@@ -61,6 +61,8 @@ class Filler(StrictModel):
         Name, unique; its op is called so. It begins with a small letter.
     device : int
         The device.
+    devices : list of int
+        Other devices that may run it instead; then it is one piece without memory.
     stream : str
         What it occupies: the ``compute`` stream of the device, its ``comm`` stream, or its
         ``host`` (copies to the host's memory).
@@ -79,6 +81,7 @@ class Filler(StrictModel):
 
     name: Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9_.:-]*$", max_length=100)]
     device: Annotated[Whole, Field(ge=0)]
+    devices: tuple[Whole, ...] = ()
     stream: Literal["compute", "comm", "host"] = "compute"
     pieces: Annotated[tuple[Number, ...], Field(min_length=1, max_length=10_000)]
     release: Number = Field(default=Decimal(0), validate_default=True)
@@ -116,10 +119,20 @@ def check_fillers(instance: PipelineInstance) -> None:
         if filler.name in names:
             raise InputError(f'two fillers are called "{filler.name}"', field=f"{field}.name")
         names.add(filler.name)
-        if filler.device >= instance.num_devices:
+        for device in (filler.device, *filler.devices):
+            if device not in range(instance.num_devices):
+                raise InputError(
+                    f"expected devices from 0 to {instance.num_devices - 1}, got {device}",
+                    field=f"{field}.device{'s' * bool(filler.devices)}",
+                )
+        if filler.devices and (
+            len(filler.pieces) > 1
+            or filler.memory != FillerMemory()
+            or len({filler.device, *filler.devices}) <= len(filler.devices)
+        ):
             raise InputError(
-                f"expected a device from 0 to {instance.num_devices - 1}, got {filler.device}",
-                field=f"{field}.device",
+                "expected different devices, and a filler of one piece without memory",
+                field=f"{field}.devices",
             )
         if any(amount for _, amount in filler.memory) and memory is None:
             raise InputError(

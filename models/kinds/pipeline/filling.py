@@ -26,6 +26,11 @@ def filler_times(instance: PipelineInstance) -> Iterator[Fraction]:
         yield from map(Fraction, (filler.release, *filler.pieces))
 
 
+def stream_of(filler: Filler, device: int) -> str:
+    """Return the name of the resource that a filler takes on a device."""
+    return f"{'device' if filler.stream == 'compute' else filler.stream} {device}"
+
+
 def with_fillers(instance: PipelineInstance, step: Problem) -> Problem:
     """Return the problem of all steps of a pipeline and of its fillers.
 
@@ -89,12 +94,14 @@ class _Filling:
         # Returns the ops of its pieces.
         steps, scale = self.steps, self.steps.step.scale
         ticks = [scale.ticks(Fraction(time)) for time in filler.pieces]
-        name = "device" if filler.stream == "compute" else filler.stream
+        streams = [
+            steps.stream(stream_of(filler, device)) for device in (filler.device, *filler.devices)
+        ]
         after = self._named(filler.after, k, f"{where}.after")
         block = JobBlock(
             FILLER_KIND,
             np.array(ticks, dtype=np.int64),
-            np.array([steps.stream(f"{name} {filler.device}")]),
+            np.array(streams[:1]),
             [f"{filler.name}@{k}" if k else filler.name],
             after,
             self._named(filler.before, k, f"{where}.before"),
@@ -142,6 +149,8 @@ class _Filling:
         vector = linked[0][0] if linked else _Vector()
         for other, _ in linked if len(linked) > 1 else ():
             other.key.append(f"{filler.name} {k}")
+        if filler.devices:
+            vector.key.append(f"{filler.name} {k}")  # others may run on another device
         self.vectors[filler.name, k] = vector, len(vector.ops)
         vector.ops.append(ops)
         vector.key.append(repr(filler.model_copy(update={"name": "", "after": (), "before": ()})))

@@ -315,6 +315,11 @@ class PipelineInstance(Instance):
         return self.steps == 1 and not self.fillers
 
     @property
+    def has_device_choice(self) -> bool:
+        """Whether some filler may run on one of several devices."""
+        return any(filler.devices for filler in self.fillers)
+
+    @property
     def num_stages(self) -> int:
         """Number of stages S of one pipe."""
         if isinstance(self.placement, ExplicitPlacement):

@@ -189,8 +189,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
     yield from _collective_times(instance)
-    yield from filler_times(instance)
-    yield from block_times(instance)
+    yield from chain(filler_times(instance), block_times(instance))
     modes = modes_of(instance)
     if modes is not None:
         yield from mode_times(modes)

@@ -3,7 +3,8 @@
 The order is repeated in each step. Fillers are placed one after the other, in the order of their
 releases, then of their deadlines, the longest first: PipeFisher's rule (Osawa et al. 2023), for any
 work. Each piece runs in the first bubble that it fits into. Where there is none before its
-deadline, it runs in the one that it fits best, and what follows is later.
+deadline, it runs in the one that it fits best, and what follows is later. Of several devices it
+takes the one on which it starts first.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from ppsolve.models.core.dag import CycleError, chain_edges
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, device_choices
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
@@ -37,18 +39,20 @@ def with_fillers(heuristic: Heuristic) -> Heuristic:
         plain = instance.model_copy(update={"fillers": (), "steps": 1})
         problem = lower_pipeline(plain, scale=request.problem.scale)
         step: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
-        schedule = fill_bubbles(request.problem, step.schedule)
+        fillers = device_choices(instance, request.problem)
+        schedule = fill_bubbles(fillers, step.schedule)
         return replace(step, schedule=schedule, orders=None)
 
     return replace(heuristic, propose=propose)
 
 
-def fill_bubbles(problem: Problem, step: Schedule) -> Schedule:
+def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
     """Return a schedule of all steps and fillers in the order of a schedule of one step.
 
     Parameters
     ----------
-    problem : Problem
+    fillers : FillerDevices
+        Steps and fillers, each with the devices on which it may run.
     step : Schedule
         Schedule of the pipeline with one step and no fillers, at the same scale.
 
@@ -61,6 +65,7 @@ def fill_bubbles(problem: Problem, step: Schedule) -> Schedule:
     DeadlockError
         A filler waits for an op that the order has behind one that waits for the filler.
     """
+    problem = fillers.base
     number = {name: op for op, name in enumerate(problem.op_names(range(problem.num_ops)))}
     names = step.problem.op_names(range(step.problem.num_ops))
     copies = [np.array([number[name] for name in names], dtype=np.int64)]
@@ -72,17 +77,19 @@ def fill_bubbles(problem: Problem, step: Schedule) -> Schedule:
         ops = step.problem.ops_by_resource[resource]
         ops = ops[np.lexsort((ops, level[ops], step.end[ops], step.start[ops]))]
         chains[resource] = np.concatenate([op_of[ops] for op_of in copies])
-    placement = _Placement(problem, chains)
+    placement = _Placement(fillers, chains)
     try:
         placement.fill()
     except CycleError as error:
         raise DeadlockError(problem.op_names(error.nodes)) from None
-    return time_orders(problem, list(placement.chains.values()))
+    choice = np.array(sorted(placement.choice), dtype=np.int64)
+    return time_orders(fillers.problem(choice), list(placement.chains.values()))
 
 
 class _Placement:
-    def __init__(self, problem: Problem, chains: dict[int, IntArray]) -> None:
-        self.problem, self.chains = problem, chains
+    def __init__(self, fillers: FillerDevices, chains: dict[int, IntArray]) -> None:
+        self.problem, self.chains = fillers.base, chains
+        self.fillers, self.choice, problem = fillers, set[int](), fillers.base
         self.is_filler = problem.kind_mask(FILLER_KIND)
         self.sources: dict[int, list[int]] = defaultdict(list)
         self.users: dict[int, list[int]] = defaultdict(list)
@@ -134,19 +141,28 @@ class _Placement:
 
     def _place(self, op: int) -> None:
         ready, deadline = self._release(op), int(self.latest[op])
-        length, start = int(self.problem.duration[op]), ready
+        length, start, lacks = int(self.problem.duration[op]), ready, 0
         if self.problem.is_compute[op]:
-            resource = int(self.problem.resources_of(op)[0])
-            chain = self.chains[resource]
-            begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
-            # A bubble is open if what is before it ends in time and what is behind starts later.
-            is_open = (begin <= deadline) & (end >= ready)
-            room = np.minimum(end, deadline) - np.maximum(begin, ready)
-            lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
-            place = int(np.argmin(lacking))
-            self.chains[resource] = np.insert(chain, place, op)
-            if lacking[place]:
-                self._time()
-                return
-            start = max(int(begin[place]), ready)
+            options = {int(self.problem.resources_of(op)[0]): FREE}
+            for number in self.fillers.covering.get(op, ()):
+                options[self.fillers.options[number].resources[0]] = number
+            found = [(*self._first_fit(r, length, ready, deadline), r) for r in options]
+            lacks, start, place, resource = min(found, key=lambda each: each[:2])
+            self.chains[resource] = np.insert(self.chains[resource], place, op)
+            self.choice |= {options[resource]} - {FREE}
         self.start[op], self.end[op] = start, start + length
+        if lacks:
+            self._time()
+
+    def _first_fit(
+        self, resource: int, length: int, ready: int, deadline: int
+    ) -> tuple[int, int, int]:
+        """Return what the best bubble lacks, the start there, and its place in the chain."""
+        chain = self.chains[resource]
+        begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
+        # A bubble is open if what is before it ends in time and what is behind starts later.
+        is_open = (begin <= deadline) & (end >= ready)
+        room = np.minimum(end, deadline) - np.maximum(begin, ready)
+        lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
+        place = int(np.argmin(lacking))
+        return int(lacking[place]), max(int(begin[place]), ready), place

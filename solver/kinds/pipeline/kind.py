@@ -14,6 +14,11 @@ from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.filler_devices import (
+    choice_of_devices,
+    device_choices,
+    devices_of_schedule,
+)
 from ppsolve.models.kinds.pipeline.fused import (
     choice_of_pairs,
     fused_problem,
@@ -52,6 +57,7 @@ from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTa
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
+from ppsolve.solver.kinds.pipeline.options.filler_task import FillersTask
 from ppsolve.solver.kinds.pipeline.options.task import OptionsTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
@@ -131,6 +137,10 @@ class PipelineKind(Kind[PipelineInstance]):
         if instance.overlap is not None and document is not None:
             blocks = fused_problem(instance, exact=exact)
             return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
+        if instance.has_device_choice and document is not None:
+            open_problem = device_choices(instance, lower_pipeline(instance, exact=exact))
+            choice = choice_of_devices(open_problem, document.get("devices") or {})
+            return open_problem.problem(choice)
         if instance.layers is not None:
             return lower_split(instance, counts_of_document(instance, document)[0], exact=exact)
         if instance.replicas is None:
@@ -154,9 +164,11 @@ class PipelineKind(Kind[PipelineInstance]):
         return wrong or runtime_violations(instance, data, schedule)
 
     def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
-        """Return the modes of a schedule, its split of layers, or its blocks."""
+        """Return the modes, the split of layers, the blocks or the devices of a schedule."""
         if instance.overlap is not None:
             return {"fused": pairs_of_schedule(schedule)}
+        if instance.has_device_choice:
+            return {"devices": devices_of_schedule(instance, schedule)}
         modes, layers = modes_of(instance), instance.layers
         choice = schedule.problem.choice
         if layers is not None and choice.shape == (len(layers.names), instance.num_stages):
@@ -190,6 +202,9 @@ class PipelineKind(Kind[PipelineInstance]):
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
         if instance.overlap is not None:
             return OptionsTask(self, instance, fused_problem(instance, exact=exact))
+        if instance.has_device_choice:
+            base = self.lower(instance, exact=exact)
+            return FillersTask(self, instance, device_choices(instance, base))
         searches = tuple(each for each in GENERIC if each.is_search)
         if instance.layers is not None:
             return LayersTask(self, instance, self.lower(instance, exact=exact), searches)

@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.solver.api.api import optimize, simulate
+from ppsolve.solver.api.api import check, optimize, simulate
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from tests.bruteforce import brute_force
 from tests.filler_model import FillerModel
@@ -101,6 +101,18 @@ def drawn(seed: int) -> dict[str, Any]:
     return data
 
 
+def drawn_with_choice(seed: int) -> dict[str, Any]:
+    """Return a drawn pipeline on two devices whose fillers may be on either."""
+    draw = random.Random(seed)
+    data = drawn(seed)
+    for filler in data["fillers"]:
+        if data["num_devices"] > 1 and draw.random() < 0.7:
+            filler.pop("memory", None)
+            filler["pieces"] = [draw.randint(1, 6)]
+            filler["devices"] = [1 - filler["device"]]
+    return data
+
+
 def plain(data: dict[str, Any]) -> dict[str, Any]:
     """Return the case of an instance for the plain model."""
     memory = {"capacity": data["memory"]["capacity"]} if "memory" in data else {}
@@ -121,6 +133,23 @@ def test_tiny_ones_against_a_plain_model(block: int) -> None:
             continue
         assert result.value == expected, seed
         assert result.status == ("INFEASIBLE" if expected is None else "OPTIMAL"), seed
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_tiny_ones_with_a_choice_of_devices_against_a_plain_model(block: int) -> None:
+    for seed in range(1000 + 10 * block, 1010 + 10 * block):
+        data = drawn_with_choice(seed)
+        expected = FillerModel(plain(data)).optimum()
+        try:
+            made = PipelineInstance.parse(data)
+            result = optimize(made, seed=0)
+        except InputError as error:
+            assert expected is None, (seed, error)
+            continue
+        assert result.value == expected, seed
+        assert result.status == ("INFEASIBLE" if expected is None else "OPTIMAL"), seed
+        if expected is not None:
+            assert check(made, result.model_dump(mode="json", by_alias=True)) == [], seed
 
 
 @pytest.mark.parametrize("seed", range(300, 340))
@@ -280,7 +309,15 @@ def test_memory_is_held_while_a_filler_waits_and_runs() -> None:
     ("filler", "fields", "message"),
     [
         ({"name": "F0.0"}, {}, "fillers[0].name: "),
-        ({"device": 2}, {}, "fillers[0].device: expected a device from 0 to 1, got 2"),
+        ({"device": 2}, {}, "fillers[0].device: expected devices from 0 to 1, got 2"),
+        ({"devices": [2]}, {}, "fillers[0].devices: expected devices from 0 to 1, got 2"),
+        ({"devices": [0]}, {}, "fillers[0].devices: expected different devices"),
+        ({"devices": [1], "pieces": [1, 1]}, {}, "and a filler of one piece without memory"),
+        (
+            {"devices": [1], "memory": {"running": 1}},
+            {"memory": {"capacity": 9, "activation": 1}},
+            "fillers[0].devices: expected different devices, and a filler of one piece",
+        ),
         ({"pieces": []}, {}, "fillers[0].pieces: expected at least 1 entry, got none"),
         ({"after": "f0"}, {}, 'fillers[0].after: expected an op such as "F0.3"'),
         (
@@ -408,3 +445,42 @@ def test_an_order_that_waits_for_itself_through_a_filler_fails() -> None:
     found = simulate(PipelineInstance.parse(data), "gpipe")
     assert found.status == "failed"
     assert "deadlock" in str(found.reason)
+
+
+CHOICE = (
+    {"after": "B0", "devices": [1]},
+    {"pieces": [3], "after": "B0.0", "devices": [1]},
+    {"pieces": [2], "devices": [1]},
+    {"pieces": [2], "devices": [1]},
+)
+
+
+def test_the_result_names_the_devices_of_fillers_and_check_knows_them() -> None:
+    made = PipelineInstance.parse(instance(*CHOICE))
+    result = optimize(made, seed=0)
+    assert (result.status, result.value) == ("OPTIMAL", 11)
+    data = result.model_dump(mode="json", by_alias=True)
+    assert check(made, data) == []
+    moved = {op["id"]: op["device"] for op in data["schedule"]["ops"] if op["device"] == 1}
+    assert data["devices"] == {name: 1 for name in moved if name.startswith("x")}
+    # Elsewhere two ops of one device run at once.
+    assert check(made, data | {"devices": {}})
+    for wrong in ({"x0": 0}, {"F0.0": 1}, {"x0": [1]}, ["x0"]):
+        with pytest.raises(InputError, match="devices: expected fillers"):
+            check(made, data | {"devices": wrong})
+
+
+def test_greedy_takes_the_device_on_which_a_filler_starts_first() -> None:
+    found, order = greedy(instance({"after": "B0.0"}, {"after": "B0.0", "devices": [1]}))
+    # Device 0 is free from 6 to 7, device 1 from 7 on.
+    assert found.devices == {"x1": 1}
+    assert order == ["F0.0", "F0.1", "B0.0", "x0", "B0.1"]
+    assert found.value == 9
+
+
+def test_bounds_hold_whichever_device_runs_a_filler() -> None:
+    # 12 of work on each device and 10 on any; device 1 waits for F0.0, device 0 for the last B1.
+    fillers = [{"pieces": [5], "after": "F0.0", "devices": [1]}] * 2
+    made = PipelineInstance.parse(instance(*fillers, num_microbatches=4))
+    result = optimize(made, seed=0)
+    assert (result.bound, result.bound_by, result.value) == (18, "work of all devices", 18)
