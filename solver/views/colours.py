@@ -59,7 +59,6 @@ PIPELINE = {
     "I": Look("I input gradient", (230, 187), ORANGE),
     "W": Look("W weight gradient", (35, 29), GREEN),
     OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
-    FILLER_KIND: Look("x filler", (184, 142), YELLOW, is_hatched=True),
 }
 # No letter is that of a pipeline op, whose small letters mean other stages. On terminals any two
 # colours of two kinds of these and of `PIPELINE` are 21 or more apart (CIE 1976 difference) in
@@ -100,6 +99,7 @@ LOOKS = {
     **MODES,
     **COLLECTIVES,
     **PROGRAMS,
+    FILLER_KIND: Look("X filler", (226, 220), YELLOW, is_hatched=True),
     SHOWN_TRANSFER: Look("> < transfers", (152,)),
     GENERIC_KIND: Look("", (75, 216, 114, 176, 222), SKY),
 }

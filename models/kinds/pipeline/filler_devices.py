@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.filling import FILLER_KIND, stream_of
+from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
@@ -51,7 +51,7 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
         for k in range(instance.steps if filler.per_step else 1):
             name = f"{filler.name}@{k}" if k else filler.name
             for device in filler.devices:
-                at = (resource_of[stream_of(filler, device)],)
+                at = (resource_of[filler.stream_on(device)],)
                 ticks = int(base.duration[op_of[name]])
                 options.append(Option((op_of[name],), ticks, at, FILLER_KIND, name))
     return FillerDevices(base, tuple(options))
@@ -90,7 +90,17 @@ def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
 
 
 def devices_of_schedule(instance: PipelineInstance, schedule: Schedule) -> dict[str, int]:
-    """Return the other device of each filler of a schedule that is not on its first one."""
+    """Return the other device of each filler that is not on its first one.
+
+    Parameters
+    ----------
+    instance, schedule : PipelineInstance, Schedule
+
+    Returns
+    -------
+    dict of str to int
+        By names of ops.
+    """
     problem = schedule.problem
     first = {filler.name: filler.device for filler in instance.fillers}
     ops = np.flatnonzero(problem.kind_mask(FILLER_KIND))

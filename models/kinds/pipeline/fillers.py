@@ -90,6 +90,10 @@ class Filler(StrictModel):
     per_step: bool = False
     memory: FillerMemory = FillerMemory()
 
+    def stream_on(self, device: int) -> str:
+        """Return the name of the resource that it takes on a device."""
+        return f"{'device' if self.stream == 'compute' else self.stream} {device}"
+
 
 def check_fillers(instance: PipelineInstance) -> None:
     """Refuse fillers beside what they cannot be beside, or on what is not there.

@@ -26,11 +26,6 @@ def filler_times(instance: PipelineInstance) -> Iterator[Fraction]:
         yield from map(Fraction, (filler.release, *filler.pieces))
 
 
-def stream_of(filler: Filler, device: int) -> str:
-    """Return the name of the resource that a filler takes on a device."""
-    return f"{'device' if filler.stream == 'compute' else filler.stream} {device}"
-
-
 def with_fillers(instance: PipelineInstance, step: Problem) -> Problem:
     """Return the problem of all steps of a pipeline and of its fillers.
 
@@ -69,33 +64,27 @@ class _Filling:
         # Of each filler and step: its vector, and its place there.
         self.vectors: dict[tuple[str, int], tuple[_Vector, int]] = {}
         self.pieces: dict[tuple[str, int], IntArray] = {}
-        first_of = {}
         for place in steps.places if instance.steps > 1 else ():
             steps.end_steps(place)
         for index, filler in enumerate(instance.fillers):
             for k in range(instance.steps if filler.per_step else 1):
-                ops = self._add(filler, k, f"fillers[{index}]")
-                self._keep_alike(filler, k, ops)
-                first_of[int(ops[0])] = index
+                self._keep_alike(filler, k, self._add(filler, k, f"fillers[{index}]"))
         self._add_families()
         self.problem = steps.build()
-        if not any(filler.after and filler.before for filler in instance.fillers):
-            return
-        for op in find_cycle(self.problem.before, self.problem.after):
-            if op in first_of:
-                raise InputError(
-                    f'"{steps.names[op]}" waits for itself: an op "after" which it runs waits for '
-                    'one "before" which it runs',
-                    source=instance.name,
-                    field=f"fillers[{first_of[op]}].before",
-                )
+        cycle = self.problem.op_names(find_cycle(self.problem.before, self.problem.after))
+        if cycle:
+            raise InputError(
+                f"expected no filler that waits for itself: {' -> '.join(cycle[:9])} -> ...",
+                source=instance.name,
+                field="fillers",
+            )
 
     def _add(self, filler: Filler, k: int, where: str) -> IntArray:
         # Returns the ops of its pieces.
         steps, scale = self.steps, self.steps.step.scale
         ticks = [scale.ticks(Fraction(time)) for time in filler.pieces]
         streams = [
-            steps.stream(stream_of(filler, device)) for device in (filler.device, *filler.devices)
+            steps.stream(filler.stream_on(device)) for device in (filler.device, *filler.devices)
         ]
         after = self._named(filler.after, k, f"{where}.after")
         block = JobBlock(

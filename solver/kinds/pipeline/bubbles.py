@@ -157,7 +157,7 @@ class _Placement:
     def _first_fit(
         self, resource: int, length: int, ready: int, deadline: int
     ) -> tuple[int, int, int]:
-        """Return what the best bubble lacks, the start there, and its place in the chain."""
+        # Returns what the best bubble lacks, the start there, and its place in the chain.
         chain = self.chains[resource]
         begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
         # A bubble is open if what is before it ends in time and what is behind starts later.
