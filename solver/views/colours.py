@@ -76,6 +76,9 @@ MODES = {
     OFFLOAD_KIND: Look("O offload", (141,), PURPLE),
     RELOAD_KIND: Look("L reload", (69,), BLUE),
 }
+FUSED = dict.fromkeys(
+    ("F+B", "F+I", "F+I+W"), Look("M merged forward and backward", (183, 140), PURPLE)
+)
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
     ALLREDUCE_KIND: _ALLREDUCE,
@@ -96,6 +99,7 @@ LOOKS = {
     **PIPELINE,
     **KFAC,
     **MODES,
+    **FUSED,
     **COLLECTIVES,
     **PROGRAMS,
     SHOWN_TRANSFER: Look("> < transfers", (152,)),

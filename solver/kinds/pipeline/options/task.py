@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, StopReason
+from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.fused import choice_of_pairs
@@ -16,10 +18,11 @@ from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
-from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
 from ppsolve.solver.kinds.pipeline.chosen import any_schedule, has_best_choice, search_model
 from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
+from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
 from ppsolve.solver.run.schedule_task import ScheduleTask
@@ -65,38 +68,53 @@ def search_lists(turn: Turn) -> None:
     """Search over lists of ops, of which neighbours are fused."""
     params, board = turn.params, turn.board
     assert board.schedule is not None
-    most = params.options.order_steps if turn.options.deterministic else float("inf")
+    is_timed = turn.clock.is_limited and not turn.options.deterministic
+    steps = params.options.steps_per_option * len(turn.task.open.options)
+    most = float("inf") if is_timed and not fits_at_once(turn) else steps
     search = FusedOrderSearch(turn.task.open, board, turn.options.seed)
     search.run(board.schedule, turn.clock, most, params.heuristics.orders)
 
 
 def bound_by_parts(turn: Turn) -> StopReason | None:
-    """Raise the bound by models in which few neighbouring devices hold one op at a time."""
+    """Raise the bound by models in which few neighbouring devices hold one op at a time.
+
+    After each device by itself the one with the largest bound gets its neighbours, one by one.
+    """
+    devices = turn.task.problem.span_resources.tolist()
+    alone, half = [], turn.share(0.5)
+    for place, device in enumerate(devices):
+        answer = _search_part(half.share(1 / (len(devices) - place)), [device])
+        alone.append(answer.bound or 0)
+    low = high = int(np.argmax(alone))
+    while high - low + 1 < len(devices) and not turn.board.is_closed:
+        if answer.stop_reason is StopReason.INTERRUPTED or turn.clock.is_over:
+            break
+        is_left = low > 0 and (high + 1 == len(devices) or alone[low - 1] >= alone[high + 1])
+        low, high = (low - 1, high) if is_left else (low, high + 1)
+        answer = _search_part(turn.share(0.5), devices[low : high + 1])
+    is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+    return StopReason.INTERRUPTED if is_interrupted else None
+
+
+def _search_part(turn: Turn, only: list[int]) -> ExactAnswer:
+    """Search a model of few devices, and raise the bound by what it proves."""
     from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
     from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
 
-    task, board = turn.task, turn.board
-    devices = task.problem.span_resources.tolist()
-    parts = [devices[i : i + size] for size in (1, 2, 3) for i in range(len(devices) - size + 1)]
-    for place, only in enumerate(parts):
-        known = board.schedule
-        if known is None or turn.clock.is_over or board.is_closed:
-            break
-        limits = turn.share(2 / (len(parts) - place + 1)).limits()
-        model = OptionsModel(task.open, board.bound.value, known.value, only)
-        model.hint(known)
-        found = SharedIncumbent(model)
-        answer = CpsatSearch(model, found, limits, limits.start()).execute()
-        if answer.stop_reason is StopReason.INTERRUPTED:
-            return StopReason.INTERRUPTED
-        if model.memory_is_exact and answer.bound is not None:
-            board.raise_bound(answer.bound, FEW_DEVICES)
-    return None
+    board, limits = turn.board, turn.limits()
+    assert board.schedule is not None and board.value is not None
+    model = OptionsModel(turn.task.open, board.bound.value, board.value, only)
+    model.hint(board.schedule)
+    answer = CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute()
+    if model.memory_is_exact and answer.bound is not None:
+        board.raise_bound(answer.bound, FEW_DEVICES)
+    return answer
 
 
 OPTION_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
+    Step(FUSED, has_lists, lambda t: t.params.options.order_share, search_lists),
     Step(
         "quick exact",
         fits_at_once,
@@ -104,7 +122,6 @@ OPTION_STEPS: tuple[Step | Steps, ...] = (
         solve_small_jointly,
         EXACT_SLACK,
     ),
-    Step(FUSED, has_lists, lambda t: t.params.options.order_share, search_lists),
     Step(
         FEW_DEVICES,
         has_parts,
@@ -153,6 +170,8 @@ class OptionsTask(ScheduleTask):
             known = Relaxations(ImpliedOrder(relaxed(self.open, share)), clock)
             for bound in quick_bounds(known):
                 self.board.raise_bound(bound.value, bound.name, bound.resource)
+        value, resource = last_forward(self.open)
+        self.board.raise_bound(value, LAST_FORWARD, resource)
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem of the blocks of a document, or of a `Schedule`."""
@@ -172,11 +191,6 @@ class OptionsTask(ScheduleTask):
         """Run a heuristic on the base; it may return a schedule of any choice."""
         base = self.open.base
         self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
-
-    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic, without its distance over the best value."""
-        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.open.base, outcome)
-        return entry
 
     @cached_property
     def _horizon(self) -> int:
