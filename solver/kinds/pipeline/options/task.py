@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
@@ -76,39 +74,29 @@ def search_lists(turn: Turn) -> None:
 
 
 def bound_by_parts(turn: Turn) -> StopReason | None:
-    """Raise the bound by models in which few neighbouring devices hold one op at a time.
+    """Raise the bound by models in which few devices hold one op at a time.
 
-    After each device by itself the one with the largest bound gets its neighbours, one by one.
+    They begin with the device of the best analytic bound, and get its neighbours one by one.
     """
-    devices = turn.task.problem.span_resources.tolist()
-    alone, half = [], turn.share(0.5)
-    for place, device in enumerate(devices):
-        answer = _search_part(half.share(1 / (len(devices) - place)), [device])
-        alone.append(answer.bound or 0)
-    low = high = int(np.argmax(alone))
-    while high - low + 1 < len(devices) and not turn.board.is_closed:
-        if answer.stop_reason is StopReason.INTERRUPTED or turn.clock.is_over:
-            break
-        is_left = low > 0 and (high + 1 == len(devices) or alone[low - 1] >= alone[high + 1])
-        low, high = (low - 1, high) if is_left else (low, high + 1)
-        answer = _search_part(turn.share(0.5), devices[low : high + 1])
-    is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
-    return StopReason.INTERRUPTED if is_interrupted else None
-
-
-def _search_part(turn: Turn, only: list[int]) -> ExactAnswer:
-    """Search a model of few devices, and raise the bound by what it proves."""
     from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
     from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
 
-    board, limits = turn.board, turn.limits()
-    assert board.schedule is not None and board.value is not None
-    model = OptionsModel(turn.task.open, board.bound.value, board.value, only)
-    model.hint(board.schedule)
-    answer = CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute()
-    if model.memory_is_exact and answer.bound is not None:
-        board.raise_bound(answer.bound, FEW_DEVICES)
-    return answer
+    task, board, devices = turn.task, turn.board, turn.task.problem.span_resources.tolist()
+    known = [bound.resource for bound in task.bounds if bound.resource in devices]
+    low = high = devices.index(known[0]) if known else 0
+    while not (turn.clock.is_over or board.is_closed):
+        assert board.schedule is not None and board.value is not None
+        limits = turn.share(0.5).limits()
+        only = devices[low : high + 1]
+        model = OptionsModel(task.open, board.bound.value, board.value, only)
+        model.hint(board.schedule)
+        answer = CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute()
+        if model.memory_is_exact and answer.bound is not None:
+            board.raise_bound(answer.bound, FEW_DEVICES)
+        if answer.stop_reason is StopReason.INTERRUPTED or len(only) == len(devices):
+            return answer.stop_reason if len(only) < len(devices) else None
+        low, high = (low - 1, high) if low else (low, high + 1)
+    return None
 
 
 OPTION_STEPS: tuple[Step | Steps, ...] = (
