@@ -18,13 +18,14 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
+from ppsolve.solver.heuristics.parallel_search import Turns
 from ppsolve.solver.kinds.pipeline.chosen import any_schedule, has_best_choice, search_model
 from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
 from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn
+from ppsolve.solver.run.step import Meanwhile, Step, Steps, Turn, in_parallel, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
@@ -56,7 +57,7 @@ def has_lists(turn: Turn) -> bool:
     return has_best_choice(turn) and obstacle(turn.task.open.base) is None
 
 
-def has_parts(turn: Turn) -> bool:
+def has_time_for_parts(turn: Turn) -> bool:
     """Apply where a schedule is known and a clock runs, to bound by parts of few devices."""
     is_timed = turn.clock.is_limited and not turn.options.deterministic
     return has_best_choice(turn) and fits_a_model(turn) and is_timed
@@ -99,6 +100,21 @@ def bound_by_parts(turn: Turn) -> StopReason | None:
     return None
 
 
+def lists_meanwhile(turn: Turn) -> Turns:
+    """Return the search over lists of ops in turns."""
+    board, search = turn.board, FusedOrderSearch(turn.task.open, turn.board, turn.options.seed + 1)
+
+    def run(clock: Clock) -> None:
+        assert board.schedule is not None
+        search.run(board.schedule, clock, float("inf"), turn.params.heuristics.orders)
+
+    return run
+
+
+PARTS = Step(FEW_DEVICES, has_time_for_parts, lambda t: t.params.options.part_share, bound_by_parts)
+CPSAT = Step(EXACT, fits_a_model, whole, solve_jointly)
+MEANWHILE = (Meanwhile(FUSED, has_lists, lists_meanwhile),)
+
 OPTION_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
@@ -110,14 +126,7 @@ OPTION_STEPS: tuple[Step | Steps, ...] = (
         solve_small_jointly,
         EXACT_SLACK,
     ),
-    Step(
-        FEW_DEVICES,
-        has_parts,
-        lambda t: t.params.options.part_share,
-        bound_by_parts,
-        EXACT_SLACK,
-    ),
-    Step(EXACT, fits_a_model, lambda t: 1.0, solve_jointly, EXACT_SLACK),
+    Step(EXACT, fits_a_model, whole, in_parallel(PARTS, CPSAT, meanwhile=MEANWHILE), EXACT_SLACK),
     SETTLED,
     VERIFIED,
     ROBUST,
