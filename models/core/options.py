@@ -6,10 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import BoolArray, IntArray, Pool, Problem
+from ppsolve.models.core.problem import IntArray, Pool, Problem
+
+LABELS = ("stage", "device", "microbatch", "replica")
+COLUMNS = ("duration", "kind", "release", "pinned", "weight", *LABELS)
+"""Fields of a problem with a number for each op."""
 
 
 @dataclass(frozen=True)
@@ -75,59 +80,48 @@ class OpenProblem:
 
     def places(self, choice: IntArray) -> IntArray:
         """Return the number that each op of the base has in the problem of a choice, int64[n]."""
-        first, _ = self._first(choice)
-        return np.asarray((np.cumsum(first == np.arange(len(first))) - 1)[first], dtype=np.int64)
-
-    def _first(self, choice: IntArray) -> tuple[IntArray, BoolArray]:
-        """Return the op that stands for each op, and whether an option covers it."""
-        first, covered = np.arange(self.base.num_ops), np.zeros(self.base.num_ops, dtype=np.bool_)
+        first = np.arange(self.base.num_ops)
         for number in choice.tolist():
-            ops = list(self.options[number].ops)
-            first[ops], covered[ops] = ops[0], True
-        return first, covered
+            first[list(self.options[number].ops)] = self.options[number].ops[0]
+        return np.asarray((np.cumsum(first == np.arange(len(first))) - 1)[first], dtype=np.int64)
 
     def problem(self, choice: IntArray) -> Problem:
         """Return the problem of a choice, its ops in the order of those of the base.
 
         Families keep the rows of which no op is covered.
         """
-        base = self.base
+        base, place = self.base, self.places(choice)
         chosen = [self.options[number] for number in choice.tolist()]
-        first, covered = self._first(choice)
-        place = self.places(choice)
-        kept = np.flatnonzero(first == np.arange(len(first)))
-        duration, kind, release = base.duration[kept], base.kind[kept], base.release[kept]
-        np.maximum.at(release, place, base.release)
-        resources = np.split(base.resource_idx, base.resource_ptr[1:-1])
-        held = [resources[op] for op in kept.tolist()]
+        kept, covered = np.unique(place, return_index=True)[1], np.zeros(len(place), np.bool_)
+        columns: dict[str, Any] = {
+            name: getattr(base, name)[kept] for name in COLUMNS if len(getattr(base, name))
+        }
+        np.maximum.at(columns["release"], place, base.release)
+        held = [base.resources_of(op) for op in kept.tolist()]
         names = {int(place[op]): name for op, name in base.explicit_names.items()}
         for option in chosen:
-            op = place[option.ops[0]]
-            duration[op], kind[op] = option.duration, self.kinds.index(option.kind)
-            held[op], names[int(op)] = np.array(option.resources, dtype=np.int64), option.name
+            op = int(place[option.ops[0]])
+            covered[list(option.ops)] = True
+            columns["duration"][op] = option.duration
+            columns["kind"][op] = self.kinds.index(option.kind)
+            held[op], names[op] = np.array(option.resources, dtype=np.int64), option.name
         before, after = place[base.before], place[base.after]
         apart = before != after
         rows = [family[~covered[family].any(axis=1)] for family in base.families]
         return replace(
             base,
-            duration=duration,
+            **columns,
             resource_ptr=np.concatenate(([0], np.cumsum([len(each) for each in held]))),
             resource_idx=np.concatenate([np.zeros(0, np.int64), *held]),
             before=before[apart],
             after=after[apart],
             lag=base.lag[apart],
-            release=release,
-            pinned=base.pinned[kept],
             pools=tuple(_moved(n, pool, place, chosen) for n, pool in enumerate(base.pools)),
             families=tuple(place[family] for family in rows if len(family) > 1),
             kinds=self.kinds,
-            kind=kind,
-            **{name: getattr(base, name)[kept] for name in ("stage", "device", "microbatch")},
             explicit_names=names,
             windows={int(place[op]): windows for op, windows in base.windows.items()},
-            weight=base.weight[kept] if len(base.weight) else base.weight,
             points=place[base.points],
-            replica=base.replica[kept] if len(base.replica) else base.replica,
             choice=choice,
         )
 

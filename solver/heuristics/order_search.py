@@ -172,7 +172,7 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
 def order_state(
     problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
 ) -> OrderState:
-    """Return what the kernels of orders read.
+    """Return the state of orders that kernels read.
 
     Parameters
     ----------

@@ -64,8 +64,8 @@ class OptionsParams:
 
     quick_options: int = 150  # options up to which one model proves all at once
     quick_share: float = 0.5  # of the time for that, at most
-    order_share: float = 0.3  # for local search over lists of ops, of which neighbours are fused
-    order_steps: int = 100_000  # of that search where no clock runs
+    order_share: float = 0.2  # for local search over lists of ops, of which neighbours are fused
+    steps_per_option: int = 100  # of that search for few options, or where no clock runs
     part_share: float = 0.7  # of what is left, for bounds by parts of few devices
     most_options: int = 20_000  # options up to which one model has all
 

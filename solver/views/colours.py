@@ -77,6 +77,9 @@ MODES = {
     OFFLOAD_KIND: Look("O offload", (141,), PURPLE),
     RELOAD_KIND: Look("L reload", (69,), BLUE),
 }
+FUSED = dict.fromkeys(
+    ("F+B", "F+I", "F+I+W"), Look("M merged forward and backward", (183, 140), PURPLE)
+)
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
     ALLREDUCE_KIND: _ALLREDUCE,
@@ -97,6 +100,7 @@ LOOKS = {
     **PIPELINE,
     **KFAC,
     **MODES,
+    **FUSED,
     **COLLECTIVES,
     **PROGRAMS,
     FILLER_KIND: Look("X filler", (226, 220), YELLOW, is_hatched=True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -23,24 +24,22 @@ if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
-def _cell(value: Any, at: tuple[int, ...]) -> Any:
-    try:
-        return None if value is None and at else as_decimal(value)
-    except ValueError as error:
-        raise error_at(at, str(error)) from None
-
-
 def _table(value: Any) -> Any:
-    if not isinstance(value, list | tuple | np.ndarray):
-        return _cell(value, ())
+    """Read a number, or rows of numbers and nulls."""
+
+    def number(entry: Any, *at: int) -> Any:
+        try:
+            return None if at and entry is None else as_decimal(entry)
+        except ValueError as error:
+            raise error_at(at, str(error)) from None
+
+    if not isinstance(value, list | tuple):
+        return number(value)
     for row, values in enumerate(value):
-        if not isinstance(values, list | tuple | np.ndarray):
+        if not isinstance(values, list | tuple):
             what = "a row with an entry per stage of the backward"
             raise error_at((row,), f"expected {what}, got {describe(values)}")
-    return tuple(
-        tuple(_cell(each, (row, column)) for column, each in enumerate(values))
-        for row, values in enumerate(value)
-    )
+    return tuple(tuple(number(e, r, c) for c, e in enumerate(row)) for r, row in enumerate(value))
 
 
 PerPair = Annotated[Number | tuple[tuple[Number | None, ...], ...], BeforeValidator(_table)]
@@ -124,26 +123,19 @@ class FusedBlocks(StrictModel):
         if instance.objective is not Objective.MAKESPAN:
             raise InputError('expected "makespan" beside "overlap"', field="objective")
         for name in ("time", "memory"):
-            self._check_table(f"overlap.{name}", getattr(self, name), instance)
+            if isinstance(getattr(self, name), tuple):
+                self._check_table(f"overlap.{name}", getattr(self, name), instance)
+        for forward, backward in stage_pairs(instance) if self.ratio is None else ():
+            if _entry(self.time, forward, backward) == 0:
+                what = f"expected a time > 0 of stages {forward} and {backward}, got 0"
+                raise InputError(what, field="overlap.time")
 
     def _check_table(self, field: str, entry: Any, instance: PipelineInstance) -> None:
         stages = instance.num_stages
-        rows = entry if isinstance(entry, tuple) else ()
-        if isinstance(entry, tuple) and len(rows) != stages:
-            raise InputError(
-                f"expected {stages} rows (one per stage), got {len(rows)}", field=field
-            )
-        for row, values in enumerate(rows):
-            if len(values) != stages:
-                raise InputError(
-                    f"expected {stages} entries (one per stage), got {len(values)}",
-                    field=f"{field}[{row}]",
-                )
-        if field == "overlap.time" and entry is not None:
-            for forward, backward in stage_pairs(instance):
-                if _entry(entry, forward, backward) == 0:
-                    where = f"[{forward}][{backward}]" if rows else ""
-                    raise InputError("expected a time > 0, got 0", field=field + where)
+        for path, row in [(field, entry), *((f"{field}[{n}]", r) for n, r in enumerate(entry))]:
+            if len(row) != stages:
+                what = f"expected {stages} entries (one per stage), got {len(row)}"
+                raise InputError(what, field=path)
 
 
 def _entry(entry: Any, forward: int, backward: int) -> Fraction | None:
@@ -180,18 +172,9 @@ def times_alone(instance: PipelineInstance, stage: int, microbatch: int) -> list
 
 def block_times(instance: PipelineInstance) -> Iterator[Fraction]:
     """Yield all times of the fused blocks of a pipeline in numbers; none without blocks."""
-    if instance.overlap is None:
-        return
-    rows = range(instance.num_microbatches)
-    alone = [
-        [
-            set(column)
-            for column in zip(*(times_alone(instance, stage, i) for i in rows), strict=True)
-        ]
-        for stage in range(instance.num_stages)
-    ]
-    for forward, backward in stage_pairs(instance):
-        for own in alone[forward][0]:
-            for other in alone[backward][1]:
-                found = instance.overlap.entries_of(forward, backward, own + other)
-                yield from () if found is None else found[:1]
+    blocks, rows = instance.overlap, range(instance.num_microbatches)
+    for pair in () if blocks is None else stage_pairs(instance):
+        alone = [{times_alone(instance, s, i)[at] for i in rows} for at, s in enumerate(pair)]
+        for own, other in product(*alone):
+            found = None if blocks is None else blocks.entries_of(*pair, own + other)
+            yield from () if found is None else found[:1]

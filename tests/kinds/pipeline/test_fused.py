@@ -94,11 +94,15 @@ def test_a_block_holds_what_its_ops_hold_and_more() -> None:
         ({"overlap": {"time": "fast"}}, "overlap.time", "expected a number"),
         ({"overlap": {"time": [1, 2]}}, "overlap.time[0]", "expected a row with an entry per"),
         ({"overlap": {"time": [[1, -2], [1, 2]]}}, "overlap.time[0][1]", "number >= 0"),
-        ({"overlap": {"time": [[1, 2]]}}, "overlap.time", "expected 2 rows"),
+        ({"overlap": {"time": [[1, 2]]}}, "overlap.time", "expected 2 entries"),
         ({"overlap": {"time": [[1], [1, 2]]}}, "overlap.time[0]", "expected 2 entries"),
-        ({"overlap": {"time": [[1, 0], [0, 0]]}}, "overlap.time[1][1]", "expected a time > 0"),
+        (
+            {"overlap": {"time": [[1, 0], [0, 0]]}},
+            "overlap.time",
+            "expected a time > 0 of stages 1 and 1",
+        ),
         ({"overlap": {"time": 0}}, "overlap.time", "expected a time > 0"),
-        ({"overlap": {"time": 6, "memory": [[1]]}}, "overlap.memory", "expected 2 rows"),
+        ({"overlap": {"time": 6, "memory": [[1]]}}, "overlap.memory", "expected 2 entries"),
         ({"objective": "device_span"}, "objective", 'expected "makespan"'),
         ({"replicas": {"count": 3}}, "replicas", "expected no such replicas"),
         (

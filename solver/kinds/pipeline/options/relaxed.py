@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.options import OpenProblem
+from ppsolve.models.core.options import COLUMNS, OpenProblem
 from ppsolve.models.core.problem import BoolArray, IntArray, Problem
 
 REST_KIND = "rest"
@@ -112,13 +112,14 @@ def _with_rests(base: Problem, work: IntArray, lag: IntArray, rests: IntArray) -
     counts = np.diff(base.resource_ptr)[rests]
     columns: dict[str, Any] = {
         name: np.concatenate((getattr(base, name), getattr(base, name)[rests]))
-        for name in ("release", "pinned", "stage", "device", "microbatch", "weight", "replica")
+        for name in COLUMNS
         if len(getattr(base, name))
     }
+    columns["duration"] = np.concatenate((work, (base.duration - work)[rests]))
+    columns["kind"][base.num_ops :] = len(base.kinds)
     return replace(
         base,
         **columns,
-        duration=np.concatenate((work, (base.duration - work)[rests])),
         resource_ptr=np.concatenate((base.resource_ptr, base.resource_ptr[-1] + np.cumsum(counts))),
         resource_idx=np.concatenate(
             (base.resource_idx, *(base.resources_of(op) for op in rests.tolist()))
@@ -127,5 +128,4 @@ def _with_rests(base: Problem, work: IntArray, lag: IntArray, rests: IntArray) -
         after=np.concatenate((base.after, number[rests], base.after[follow])),
         lag=np.concatenate((lag, np.zeros(count, np.int64), base.lag[follow])),
         kinds=(*base.kinds, REST_KIND),
-        kind=np.concatenate((base.kind, np.full(count, len(base.kinds)))),
     )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, StopReason
+from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.fused import choice_of_pairs
@@ -16,14 +16,16 @@ from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
-from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
+from ppsolve.solver.heuristics.parallel_search import Turns
 from ppsolve.solver.kinds.pipeline.chosen import any_schedule, has_best_choice, search_model
 from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
+from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn
+from ppsolve.solver.run.step import Meanwhile, Step, Steps, Turn, in_parallel, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
@@ -55,7 +57,7 @@ def has_lists(turn: Turn) -> bool:
     return has_best_choice(turn) and obstacle(turn.task.open.base) is None
 
 
-def has_parts(turn: Turn) -> bool:
+def has_time_for_parts(turn: Turn) -> bool:
     """Apply where a schedule is known and a clock runs, to bound by parts of few devices."""
     is_timed = turn.clock.is_limited and not turn.options.deterministic
     return has_best_choice(turn) and fits_a_model(turn) and is_timed
@@ -65,38 +67,58 @@ def search_lists(turn: Turn) -> None:
     """Search over lists of ops, of which neighbours are fused."""
     params, board = turn.params, turn.board
     assert board.schedule is not None
-    most = params.options.order_steps if turn.options.deterministic else float("inf")
+    is_timed = turn.clock.is_limited and not turn.options.deterministic
+    steps = params.options.steps_per_option * len(turn.task.open.options)
+    most = float("inf") if is_timed and not fits_at_once(turn) else steps
     search = FusedOrderSearch(turn.task.open, board, turn.options.seed)
     search.run(board.schedule, turn.clock, most, params.heuristics.orders)
 
 
 def bound_by_parts(turn: Turn) -> StopReason | None:
-    """Raise the bound by models in which few neighbouring devices hold one op at a time."""
+    """Raise the bound by models in which few devices hold one op at a time.
+
+    They begin with the device of the best analytic bound, and get its neighbours one by one.
+    """
     from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
     from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
 
-    task, board = turn.task, turn.board
-    devices = task.problem.span_resources.tolist()
-    parts = [devices[i : i + size] for size in (1, 2, 3) for i in range(len(devices) - size + 1)]
-    for place, only in enumerate(parts):
-        known = board.schedule
-        if known is None or turn.clock.is_over or board.is_closed:
-            break
-        limits = turn.share(2 / (len(parts) - place + 1)).limits()
-        model = OptionsModel(task.open, board.bound.value, known.value, only)
-        model.hint(known)
-        found = SharedIncumbent(model)
-        answer = CpsatSearch(model, found, limits, limits.start()).execute()
-        if answer.stop_reason is StopReason.INTERRUPTED:
-            return StopReason.INTERRUPTED
+    task, board, devices = turn.task, turn.board, turn.task.problem.span_resources.tolist()
+    known = [bound.resource for bound in task.bounds if bound.resource in devices]
+    low = high = devices.index(known[0]) if known else 0
+    while not (turn.clock.is_over or board.is_closed):
+        assert board.schedule is not None and board.value is not None
+        limits = turn.share(0.5).limits()
+        only = devices[low : high + 1]
+        model = OptionsModel(task.open, board.bound.value, board.value, only)
+        model.hint(board.schedule)
+        answer = CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute()
         if model.memory_is_exact and answer.bound is not None:
             board.raise_bound(answer.bound, FEW_DEVICES)
+        if answer.stop_reason is StopReason.INTERRUPTED or len(only) == len(devices):
+            return answer.stop_reason if len(only) < len(devices) else None
+        low, high = (low - 1, high) if low else (low, high + 1)
     return None
 
+
+def lists_meanwhile(turn: Turn) -> Turns:
+    """Return the search over lists of ops in turns."""
+    board, search = turn.board, FusedOrderSearch(turn.task.open, turn.board, turn.options.seed + 1)
+
+    def run(clock: Clock) -> None:
+        assert board.schedule is not None
+        search.run(board.schedule, clock, float("inf"), turn.params.heuristics.orders)
+
+    return run
+
+
+PARTS = Step(FEW_DEVICES, has_time_for_parts, lambda t: t.params.options.part_share, bound_by_parts)
+CPSAT = Step(EXACT, fits_a_model, whole, solve_jointly)
+MEANWHILE = (Meanwhile(FUSED, has_lists, lists_meanwhile),)
 
 OPTION_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
+    Step(FUSED, has_lists, lambda t: t.params.options.order_share, search_lists),
     Step(
         "quick exact",
         fits_at_once,
@@ -104,15 +126,7 @@ OPTION_STEPS: tuple[Step | Steps, ...] = (
         solve_small_jointly,
         EXACT_SLACK,
     ),
-    Step(FUSED, has_lists, lambda t: t.params.options.order_share, search_lists),
-    Step(
-        FEW_DEVICES,
-        has_parts,
-        lambda t: t.params.options.part_share,
-        bound_by_parts,
-        EXACT_SLACK,
-    ),
-    Step(EXACT, fits_a_model, lambda t: 1.0, solve_jointly, EXACT_SLACK),
+    Step(EXACT, fits_a_model, whole, in_parallel(PARTS, CPSAT, meanwhile=MEANWHILE), EXACT_SLACK),
     SETTLED,
     VERIFIED,
     ROBUST,
@@ -153,6 +167,8 @@ class OptionsTask(ScheduleTask):
             known = Relaxations(ImpliedOrder(relaxed(self.open, share)), clock)
             for bound in quick_bounds(known):
                 self.board.raise_bound(bound.value, bound.name, bound.resource)
+        value, resource = last_forward(self.open)
+        self.board.raise_bound(value, LAST_FORWARD, resource)
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem of the blocks of a document, or of a `Schedule`."""
@@ -172,11 +188,6 @@ class OptionsTask(ScheduleTask):
         """Run a heuristic on the base; it may return a schedule of any choice."""
         base = self.open.base
         self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
-
-    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic, without its distance over the best value."""
-        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.open.base, outcome)
-        return entry
 
     @cached_property
     def _horizon(self) -> int:
