@@ -13,6 +13,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.api.api import check, optimize, simulate
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
+from ppsolve.solver.run.params import OptionsParams, SearchParams
 from tests.bruteforce import brute_force
 from tests.filler_model import FillerModel
 from tests.paths import DATA
@@ -484,3 +485,11 @@ def test_bounds_hold_whichever_device_runs_a_filler() -> None:
     made = PipelineInstance.parse(instance(*fillers, num_microbatches=4))
     result = optimize(made, seed=0)
     assert (result.bound, result.bound_by, result.value) == (18, "work of all devices", 18)
+
+
+def test_orders_of_the_best_devices_are_searched_before_all_is_one_model() -> None:
+    made = PipelineInstance.parse(instance(*CHOICE))
+    slow = SearchParams(options=OptionsParams(quick_options=0))
+    result = optimize(made, seed=0, params=slow)
+    assert (result.status, result.value) == ("OPTIMAL", 11)
+    assert {step.name for step in result.steps} >= {"orders", "cp-sat"}

@@ -12,20 +12,40 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, choice_of_devices
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import FEW_DEVICES
+from ppsolve.solver.exact.question import EXACT
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
-from ppsolve.solver.kinds.pipeline.options.search import FUSED
-from ppsolve.solver.kinds.pipeline.options.task import OPTION_STEPS, OptionsTask
+from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
+from ppsolve.solver.kinds.pipeline.options.task import OptionsTask, fits_a_model, fits_at_once
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps
-from ppsolve.solver.run.steps import EXACT_SLACK
+from ppsolve.solver.run.step import Step, Steps, whole
+from ppsolve.solver.run.steps import BOUNDS, EXACT_SLACK, GREEDY, ROBUST, SETTLED, VERIFIED
 
 AVERAGE = "work of all devices"
 
-ORDERS = Step(
-    "orders", has_best_choice, lambda t: t.params.options.order_share, search_orders, EXACT_SLACK
+FILLER_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    GREEDY,
+    Step(
+        "quick exact",
+        fits_at_once,
+        lambda t: t.params.options.quick_share,
+        solve_small_jointly,
+        EXACT_SLACK,
+    ),
+    Step(
+        "orders",
+        has_best_choice,
+        lambda t: t.params.options.order_share,
+        search_orders,
+        EXACT_SLACK,
+    ),
+    Step(EXACT, fits_a_model, whole, solve_jointly, EXACT_SLACK),
+    SETTLED,
+    VERIFIED,
+    ROBUST,
 )
+"""The steps of a pipeline with fillers that several devices may run."""
 
 
 def anywhere(problem: FillerDevices) -> Problem:
@@ -52,11 +72,7 @@ class FillersTask(OptionsTask):
         Its fillers on their first devices, and the others.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = tuple(
-        ORDERS if isinstance(row, Step) and row.name == FUSED else row
-        for row in OPTION_STEPS
-        if not (isinstance(row, Step) and row.name == FEW_DEVICES)
-    )
+    steps: ClassVar[tuple[Step | Steps, ...]] = FILLER_STEPS
 
     def __init__(self, kind: Any, instance: Instance, problem: FillerDevices) -> None:
         ScheduleTask.__init__(self, kind, instance, anywhere(problem))
