@@ -9,6 +9,7 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.api.api import check, optimize, simulate
@@ -493,3 +494,11 @@ def test_orders_of_the_best_devices_are_searched_before_all_is_one_model() -> No
     result = optimize(made, seed=0, params=slow)
     assert (result.status, result.value) == ("OPTIMAL", 11)
     assert {step.name for step in result.steps} >= {"orders", "cp-sat"}
+
+
+def test_cycles_of_kfac_have_steps_of_their_own() -> None:
+    work = dict.fromkeys(("curvature_a", "curvature_b", "inverse_a", "inverse_b"), 1)
+    pipeline = {name: each for name, each in instance({}).items() if name != "kind"}
+    modules = [{"stage": 0, "name": "m", **work}]
+    with pytest.raises(InputError, match="pipeline: expected one step without fillers"):
+        KfacInstance.parse({"pipeline": pipeline, "modules": modules})
