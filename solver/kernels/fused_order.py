@@ -106,6 +106,15 @@ def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
 
 
 @part
+def _cost(times: FusedTimes, longest: int) -> int:
+    """Return the makespan and the mean end of all ops: where ops end sooner, the last one can."""
+    total = 0
+    for end in times.end:
+        total += end
+    return longest + total // len(times.end)
+
+
+@part
 def _shift(order: Any, place: int, to: int) -> None:
     """Move the op at a place to another place; those between move up."""
     op, step = order[place], 1 if place < to else -1
@@ -154,7 +163,7 @@ def search_fused(
     """
     count = len(order)
     known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
-    rng[0] = found[2 * count]
+    current, rng[0] = _cost(times, current), found[2 * count]
     for _ in range(pace.steps):
         if known <= pace.target:
             break
@@ -165,13 +174,14 @@ def search_fused(
             continue
         _shift(order, place, to)
         length, chance = _time(ops, times, order), ops.state.chance
-        worse, most = length - current, pace.heat * chance[draw(rng, len(chance))]
-        if length == NEVER or worse * 65_536 > max(0, most):
+        cost = _cost(times, length) if length < NEVER else NEVER
+        worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
+        if cost == NEVER or worse * 65_536 > max(0, most):
             _shift(order, to, place)
             continue
-        current = length
-        if current < known:
-            known = current
+        current = cost
+        if length < known:
+            known = length
             for at in range(count):
                 best[at] = order[at]
     known = _time(ops, times, best)
