@@ -38,6 +38,7 @@ class FusedPace(NamedTuple):
 
     steps: int
     heat: int  # mean of the ticks by which a step that is taken may make the schedule longer
+    share: int  # of the mean end of all ops that counts beside the makespan, 0 or 1
     reach: int  # most places by which an op moves
     target: int  # makespan in ticks at which the search ends
 
@@ -106,11 +107,11 @@ def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
 
 
 @part
-def _cost(times: FusedTimes, longest: int) -> int:
-    """Return the makespan and the mean end of all ops: where ops end sooner, the last one can."""
+def _cost(times: FusedTimes, longest: int, share: int) -> int:
+    """Return the makespan, and the mean end of all ops: where they end sooner, the last one can."""
     total = 0
     for end in times.end:
-        total += end
+        total += share * end
     return longest + total // len(times.end)
 
 
@@ -163,7 +164,7 @@ def search_fused(
     """
     count = len(order)
     known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
-    current, rng[0] = _cost(times, current), found[2 * count]
+    current, rng[0] = _cost(times, current, pace.share), found[2 * count]
     for _ in range(pace.steps):
         if known <= pace.target:
             break
@@ -174,7 +175,7 @@ def search_fused(
             continue
         _shift(order, place, to)
         length, chance = _time(ops, times, order), ops.state.chance
-        cost = _cost(times, length) if length < NEVER else NEVER
+        cost = _cost(times, length, pace.share) if length < NEVER else NEVER
         worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
         if cost == NEVER or worse * 65_536 > max(0, most):
             _shift(order, to, place)
