@@ -38,6 +38,7 @@ class FusedPace(NamedTuple):
 
     steps: int
     heat: int  # mean of the ticks by which a step that is taken may make the schedule longer
+    share: int  # of the mean end of all ops that counts beside the makespan, 0 or 1
     reach: int  # most places by which an op moves
     target: int  # makespan in ticks at which the search ends
 
@@ -106,6 +107,15 @@ def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
 
 
 @part
+def _cost(times: FusedTimes, longest: int, share: int) -> int:
+    """Return the makespan, and the mean end of all ops: where they end sooner, the last one can."""
+    total = 0
+    for end in times.end:
+        total += share * end
+    return longest + total // len(times.end)
+
+
+@part
 def _shift(order: Any, place: int, to: int) -> None:
     """Move the op at a place to another place; those between move up."""
     op, step = order[place], 1 if place < to else -1
@@ -154,7 +164,7 @@ def search_fused(
     """
     count = len(order)
     known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
-    rng[0] = found[2 * count]
+    current, rng[0] = _cost(times, current, pace.share), found[2 * count]
     for _ in range(pace.steps):
         if known <= pace.target:
             break
@@ -165,13 +175,14 @@ def search_fused(
             continue
         _shift(order, place, to)
         length, chance = _time(ops, times, order), ops.state.chance
-        worse, most = length - current, pace.heat * chance[draw(rng, len(chance))]
-        if length == NEVER or worse * 65_536 > max(0, most):
+        cost = _cost(times, length, pace.share) if length < NEVER else NEVER
+        worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
+        if cost == NEVER or worse * 65_536 > max(0, most):
             _shift(order, to, place)
             continue
-        current = length
-        if current < known:
-            known = current
+        current = cost
+        if length < known:
+            known = length
             for at in range(count):
                 best[at] = order[at]
     known = _time(ops, times, best)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, Searc
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
 from ppsolve.solver.heuristics.parallel_search import Turns
+from ppsolve.solver.heuristics.params import OrderSearchBudget
 from ppsolve.solver.kinds.pipeline.chosen import any_schedule, has_best_choice, search_model
 from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
 from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
@@ -63,6 +65,10 @@ def has_time_for_parts(turn: Turn) -> bool:
     return has_best_choice(turn) and fits_a_model(turn) and is_timed
 
 
+def _budget(turn: Turn) -> OrderSearchBudget:
+    return replace(turn.params.heuristics.orders, cold=turn.params.options.cold)
+
+
 def search_lists(turn: Turn) -> None:
     """Search over lists of ops, of which neighbours are fused."""
     params, board = turn.params, turn.board
@@ -71,7 +77,7 @@ def search_lists(turn: Turn) -> None:
     steps = params.options.steps_per_option * len(turn.task.open.options)
     most = float("inf") if is_timed and not fits_at_once(turn) else steps
     search = FusedOrderSearch(turn.task.open, board, turn.options.seed)
-    search.run(board.schedule, turn.clock, most, params.heuristics.orders)
+    search.run(board.schedule, turn.clock, most, _budget(turn))
 
 
 def bound_by_parts(turn: Turn) -> StopReason | None:
@@ -106,7 +112,7 @@ def lists_meanwhile(turn: Turn) -> Turns:
 
     def run(clock: Clock) -> None:
         assert board.schedule is not None
-        search.run(board.schedule, clock, float("inf"), turn.params.heuristics.orders)
+        search.run(board.schedule, clock, float("inf"), _budget(turn))
 
     return run
 
