@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -102,21 +101,11 @@ class _Placement:
     def fill(self) -> None:
         """Give every piece its place in the order of its device."""
         self._time()
-        ops = np.flatnonzero(self.is_filler).tolist()
-        missing = {op: int(self.is_filler[self.sources[op]].sum()) for op in ops}
-        ready = [self._rank(op) for op in ops if not missing[op]]
-        heapify(ready)
-        while ready:
-            op = heappop(ready)[-1]
+        ops = np.flatnonzero(self.is_filler)
+        # A piece comes before those that follow it: it starts earlier, or else more is behind it.
+        keys = ops, -self.rest[ops], self.latest[ops], self.start[ops]
+        for op in ops[np.lexsort(keys)].tolist():
             self._place(op)
-            for user in self.users[op]:
-                if user in missing:
-                    missing[user] -= 1
-                    if not missing[user]:
-                        heappush(ready, self._rank(user))
-
-    def _rank(self, op: int) -> tuple[int, int, int, int]:
-        return self._release(op), int(self.latest[op]), -int(self.rest[op]), op
 
     def _release(self, op: int) -> int:
         ends = (int(self.end[source]) for source in self.sources[op])

@@ -15,35 +15,18 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
-from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
-from ppsolve.solver.kinds.pipeline.options.task import OptionsTask, fits_a_model, fits_at_once
+from ppsolve.solver.kinds.pipeline.options.search import FUSED
+from ppsolve.solver.kinds.pipeline.options.task import CPSAT, OPTION_STEPS, OptionsTask
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, whole
-from ppsolve.solver.run.steps import BOUNDS, EXACT_SLACK, GREEDY, ROBUST, SETTLED, VERIFIED
+from ppsolve.solver.run.step import Step, Steps, replaced
+from ppsolve.solver.run.steps import EXACT_SLACK
 
 AVERAGE = "work of all devices"
 
-FILLER_STEPS: tuple[Step | Steps, ...] = (
-    BOUNDS,
-    GREEDY,
-    Step(
-        "quick exact",
-        fits_at_once,
-        lambda t: t.params.options.quick_share,
-        solve_small_jointly,
-        EXACT_SLACK,
-    ),
-    Step(
-        "orders",
-        has_best_choice,
-        lambda t: t.params.options.order_share,
-        search_orders,
-        EXACT_SLACK,
-    ),
-    Step(EXACT, fits_a_model, whole, solve_jointly, EXACT_SLACK),
-    SETTLED,
-    VERIFIED,
-    ROBUST,
+ORDERS = Step("orders", has_best_choice, lambda t: 0.3, search_orders, EXACT_SLACK)
+
+FILLER_STEPS = replaced(
+    replaced(OPTION_STEPS, FUSED, ORDERS), EXACT, replace(CPSAT, slack=EXACT_SLACK)
 )
 """The steps of a pipeline with fillers that several devices may run."""
 
