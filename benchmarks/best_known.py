@@ -156,12 +156,13 @@ def schedule_problems(instance: Instance, stored: StoredSchedule, entry: Entry) 
         The schedule is of another instance.
     """
     assert entry.upper is not None
-    absent = ppsolve.check(instance, {"ops": [], "modes": stored.modes})
+    chosen = {"modes": stored.modes, "devices": stored.devices}
+    absent = ppsolve.check(instance, {"ops": [], **chosen})
     rows = stored.rows(name for violation in absent for name in violation.ops)
     document = {
         "value": entry.upper.value,
         "iterations_of": stored.iterations,
-        "modes": stored.modes,
+        **chosen,
         "schedule": {"ops": rows},
     }
     broken = ppsolve.check(instance, document)

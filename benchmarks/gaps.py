@@ -186,6 +186,31 @@ def measure_uniform(options: argparse.Namespace) -> str:
     return table(["instance", "ops", "status", "found by", "seconds"], rows)
 
 
+def measure_fillers(options: argparse.Namespace) -> str:
+    """Return what greedy filling loses on the shipped pipelines with fillers, 60 seconds each."""
+    searches = {name for name, each in all_heuristics().items() if each.is_search}
+    rows: list[list[object]] = []
+    for path in islice(sorted((INSTANCES / "fillers").glob("*.json")), options.points):
+        instance = load_instance(path)
+        found = solve(instance, options, 60)
+        greedy: list[object] = ["none fits", "-", "-"]
+        best = min(
+            (
+                (each.value, each.name)
+                for each in found.heuristics
+                if each.status == "feasible" and each.name not in searches
+            ),
+            default=None,
+        )
+        if best is not None:
+            greedy = [f"{best[0]:,.1f}", best[1], percent(float(best[0] / found.value) - 1)]
+        fillers = sum(instance.steps if each.per_step else 1 for each in instance.fillers)
+        figures = f"{found.value:,.1f}", f"{found.bound:,.1f}", found.best_by
+        rows.append([instance.name, fillers, *figures, *greedy])
+    head = ["instance", "fillers", "value (ms)", "bound", "found by", "best greedy", "by", "gap %"]
+    return table(head, rows)
+
+
 def measure_runtimes(options: argparse.Namespace) -> str:
     """Return what the rules of each runtime of few orders cost, 10 seconds for each pipeline."""
     rows: list[list[object]] = []
@@ -234,11 +259,11 @@ def measure_runtimes(options: argparse.Namespace) -> str:
 
 
 def shipped_pipelines() -> Iterator[Any]:
-    """Yield the shipped pipelines."""
+    """Yield the shipped pipelines of one step without fillers."""
     for name in instance_files(INSTANCES):
         if not name.startswith("best_known"):
             instance = load_instance(INSTANCES / name)
-            if instance.kind == PIPELINE.name:
+            if instance.kind == PIPELINE.name and instance.is_one_plain_step:
                 yield instance
 
 
@@ -312,6 +337,7 @@ SECTIONS = {
     "scan": measure_scan,
     "curve": measure_curve,
     "uniform": measure_uniform,
+    "fillers": measure_fillers,
     "runtimes": measure_runtimes,
     "compiled": measure_compiled,
 }

@@ -27,6 +27,7 @@ SHIPPED = (
     "kfac/free",
     "kfac/measured",
     "kfac/pinned",
+    "fillers",
     *("few_microbatches", "heterogeneous", "large", "memory_curve", "memory_scan", "overlap"),
     *("overlap_pipelines", "p2p_heavy", "published", "step_end", "tight_memory", "uniform"),
     "virtual_stages",

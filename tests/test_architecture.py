@@ -57,6 +57,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.kinds.overlap.least_bytes",
     "ppsolve.solver.kinds.pipeline.layers.model",
     "ppsolve.solver.kinds.pipeline.modes.joint_model",
+    "ppsolve.solver.kinds.pipeline.options.joint_model",
     "ppsolve.solver.studies.plan.split_cpsat",
 )
 """Importing these loads OR-tools, so all others import them inside functions only."""

@@ -125,13 +125,14 @@ class ScheduleDocument(HasOps, Reported):
     def orders(self) -> list[list[str]]:
         """Return the ops of each device in order of start, transfers left out.
 
-        Where all ops of micro-batches are whole forwards and backwards, they are PyTorch's action
-        strings (``0F3``), without optimizer steps; else names.
+        Where all ops of micro-batches are whole forwards and backwards, and all others belong to a
+        stage, they are PyTorch's action strings (``0F3``), without optimizer steps; else names.
         """
         placed = [op for op in self.ops if op.device is not None and op.kind != SHOWN_TRANSFER]
         actions = [op for op in placed if op.microbatch is not None]
         names = [f"{op.stage}{op.kind}{op.microbatch}" for op in actions]
-        is_whole = all(op.kind in ACTION_KINDS and op.stage is not None for op in actions)
+        is_whole = all(op.kind in ACTION_KINDS for op in actions)
+        is_whole &= all(op.stage is not None for op in placed)
         if actions and is_whole and len(set(names)) == len(names):
             return _by_device(actions, names)
         return _by_device(placed, [op.id for op in placed])

@@ -132,6 +132,7 @@ class ChangeOptions:
     ] = None
     comm: Annotated[str | None, value("xF", "Times of transfers and collectives: x0.5.")] = None
     slow: Annotated[str | None, value("DxF", "A slow device: 2x1.5 for device 2.")] = None
+    fillers: Annotated[str | None, value("xF", "Times of fillers: x0 without, x2.")] = None
 
 
 @opt.with_option_groups

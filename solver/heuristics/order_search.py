@@ -108,7 +108,7 @@ class _OrderSearch:
         self._board, self.best, problem = board, known, known.problem
         traders = _traders(problem)
         edges = [] if len(traders[2]) else _index_order_kept_by(known)
-        self._shop, self._bound = _shop(problem, edges, traders), board.bound.value
+        self._shop, self._bound = order_state(problem, edges, traders), board.bound.value
         level = Dag.of(problem, *edges).level
         self._order: IntArray = np.lexsort((level, known.start)).astype(np.int64)
         self._best = self._order.copy()
@@ -169,9 +169,24 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
     return row, column, flow.ops.ravel(), flow.num_positions
 
 
-def _shop(
+def order_state(
     problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
 ) -> OrderState:
+    """Return the state of orders that kernels read.
+
+    Parameters
+    ----------
+    problem : Problem
+        A problem without an `obstacle`.
+    edges : list of Edges
+        Further precedences.
+    traders : tuple
+        Row and column of each op, ops of all rows, and columns, where rows may trade places.
+
+    Returns
+    -------
+    OrderState
+    """
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)
     into, by_after = rows_by(after, problem.num_ops)

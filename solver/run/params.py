@@ -59,6 +59,19 @@ class ModesParams:
 
 
 @dataclass(frozen=True)
+class OptionsParams:
+    """Ops that may run as one, which are chosen together with orders."""
+
+    quick_options: int = 150  # options up to which one model proves all at once
+    quick_share: float = 0.5  # of the time for that, at most
+    order_share: float = 0.2  # for local search over lists of ops, of which neighbours are fused
+    steps_per_option: int = 100  # of that search for few options, or where no clock runs
+    cold: float = 0.005  # temperature at which a round of it ends, in mean durations
+    part_share: float = 0.7  # of what is left, for bounds by parts of few devices
+    most_options: int = 20_000  # options up to which one model has all
+
+
+@dataclass(frozen=True)
 class ProgramParams:
     """Programs of kernels and collectives whose caps count along the order."""
 
@@ -74,6 +87,7 @@ class SearchParams:
     steps: StepParams = StepParams()
     heuristics: HeuristicParams = HeuristicParams()
     exact: ExactParams = ExactParams()
+    options: OptionsParams = OptionsParams()
     modes: ModesParams = ModesParams()
     programs: ProgramParams = ProgramParams()
 

@@ -215,6 +215,15 @@ def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineI
     return parsed_pipeline(data)
 
 
+def _with_fillers(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstance:
+    if not instance.fillers:
+        raise InputError("this pipeline has no fillers", field="fillers")
+    data = instance_data(instance)
+    for filler in data["fillers"]:
+        filler["pieces"] = _scaled(filler["pieces"], factor.times)
+    return parsed_pipeline(data)
+
+
 AXES = {
     axis.name: axis
     for axis in (
@@ -226,6 +235,7 @@ AXES = {
         ChangeAxis(
             "slow", "times of device {}", partial(_factors, of_device=True), _with_slow_device
         ),
+        ChangeAxis("fillers", "fillers {}", partial(_factors, of_device=False), _with_fillers),
     )
 }
 """What can be changed, in the order in which changes are made: stages first, then their times."""

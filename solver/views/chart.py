@@ -14,8 +14,9 @@ from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.kfac.labels import KIND_OF, STEP_KIND, UP_PIPE
+from ppsolve.models.kinds.kfac.labels import KIND_OF, UP_PIPE
 from ppsolve.models.kinds.overlap.instance import NodeKind
+from ppsolve.models.kinds.pipeline.steps import STEP_KIND
 from ppsolve.solver.structure.owners import number_in, owners
 from ppsolve.solver.views.colours import (
     COLLECTIVES,
@@ -264,6 +265,11 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
     else:
         letter = letter_of(kind)
         letter = letter.lower() if chunk % 2 else letter
+    if "+" in kind:
+        parts = [(name[:1], *name[1:].split(".")) for name in op.id.split("+")]
+        chunk_of = {stage: chunks.get((op.device, int(stage)), 0) for _, stage, _ in parts}
+        names = (f"{k.lower() if chunk_of[s] % 2 else k}{number}" for k, s, number in parts)
+        return Bar(op.start, op.end, kind, letter, "+".join(names), chunk)
     # Names of ops of a refresh begin with their device, which is their stage.
     number = op.stage if op.microbatch is None and "/" not in op.id else op.microbatch
     return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)

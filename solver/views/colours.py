@@ -10,16 +10,17 @@ from rich.style import Style
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
-from ppsolve.models.kinds.pipeline.lowering import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KIND,
-    OPTIMIZER_KIND,
-    REDUCE_SCATTER_KIND,
-)
+from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
 from ppsolve.models.kinds.pipeline.mode_ops import (
     OFFLOAD_KIND,
     RECOMPUTE_KIND,
     RELOAD_KIND,
+)
+from ppsolve.models.kinds.pipeline.steps import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
+    OPTIMIZER_KIND,
+    REDUCE_SCATTER_KIND,
 )
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
@@ -76,6 +77,9 @@ MODES = {
     OFFLOAD_KIND: Look("O offload", (141,), PURPLE),
     RELOAD_KIND: Look("L reload", (69,), BLUE),
 }
+FUSED = dict.fromkeys(
+    ("F+B", "F+I", "F+I+W"), Look("M merged forward and backward", (183, 140), PURPLE)
+)
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
     ALLREDUCE_KIND: _ALLREDUCE,
@@ -97,8 +101,10 @@ LOOKS = {
     **PIPELINE,
     **KFAC,
     **MODES,
+    **FUSED,
     **COLLECTIVES,
     **PROGRAMS,
+    FILLER_KIND: Look("J filler job", (226, 220), YELLOW, is_hatched=True),
     SHOWN_TRANSFER: Look("> < transfers", (152,)),
     GENERIC_KIND: Look("", (75, 216, 114, 176, 222), SKY),
 }

@@ -42,7 +42,7 @@ class TestRepr:
 
     def test_instances(self) -> None:
         assert repr(pipeline()) == (
-            "PipelineInstance(name='demo', num_devices=2, num_microbatches=3)"
+            "PipelineInstance(name='demo', num_devices=2, num_microbatches=3, steps=1)"
         )
         graph = ppsolve.GraphInstance(
             name="g" * 1000, resources=("r",), ops=({"id": "a", "duration": 1},)

@@ -11,9 +11,10 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance, KfacModule
-from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND, STEP_KIND
+from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kinds.pipeline.instance import MAX_OPS, PipelineInstance
-from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND, lower_pipeline
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND, STEP_KIND
 
 Place = tuple[int, int]
 """A stage and a device that holds it."""

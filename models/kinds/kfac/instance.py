@@ -241,6 +241,11 @@ class KfacInstance(Instance):
                 "of the modules)",
                 field="pipeline.collectives",
             )
+        if not self.pipeline.is_one_plain_step:
+            raise InputError(
+                'expected one step without fillers ("refresh_interval" is the number of steps)',
+                field="pipeline",
+            )
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',

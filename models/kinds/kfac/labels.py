@@ -72,6 +72,3 @@ KIND_OF = {
 
 PRECONDITION_KIND = "PC"
 """Preconditioning of a module's gradient, once an iteration."""
-
-STEP_KIND = "STEP"
-"""Zero-length ops between two iterations of a stage."""

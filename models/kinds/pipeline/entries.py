@@ -249,10 +249,12 @@ def _segments(value: Any) -> Any:
     return _whole(value, (), MAX_SEGMENTS, what)
 
 
+Share = Annotated[Number, Field(le=1)]
 _Numbers = Number | tuple[Number, ...]
 _Rows = Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...]
 
 PerStage = Annotated[_Numbers, _per("stage")]
+PerStageShare = Annotated[Share | tuple[Share, ...], _per("stage")]
 PerDevice = Annotated[_Numbers, _per("device")]
 PerStageAndMicrobatch = Annotated[_Rows, _per_microbatch("stage")]
 PerBoundaryAndMicrobatch = Annotated[_Rows, _per_microbatch("stage boundary")]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import (
     DeviceMatrix,
@@ -15,6 +15,7 @@ from ppsolve.models.kinds.pipeline.entries import (
     PerDevice,
     PerStage,
     PerStageAndMicrobatch,
+    PerStageShare,
     with_multiples,
 )
 from ppsolve.models.kinds.pipeline.modes import Offload, Recompute
@@ -110,9 +111,7 @@ class Memory(StrictModel):
     capacity: PerDevice = Field(json_schema_extra=with_multiples)
     activation: PerStageAndMicrobatch
     forward_peak: PerStageAndMicrobatch | None = None
-    released_by_backward_weight: Annotated[Number, Field(le=1)] = Field(
-        default=1, validate_default=True
-    )
+    released_by_backward_weight: PerStageShare = Field(default=1, validate_default=True)
     static: PerStage = Field(default=0, validate_default=True)
     recompute: Recompute | None = None
     offload: Offload | None = None

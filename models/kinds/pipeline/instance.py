@@ -28,9 +28,11 @@ from ppsolve.models.kinds.pipeline.entries import (
     worked_out,
 )
 from ppsolve.models.kinds.pipeline.fields import P2P, ExplicitPlacement, Memory, Placement, Times
+from ppsolve.models.kinds.pipeline.fillers import Filler, check_fillers
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
+from ppsolve.models.kinds.pipeline.overlap_blocks import FusedBlocks
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
@@ -39,6 +41,9 @@ MAX_OPS = 5_000_000
 
 class PipelineInstance(Instance):
     """One training step of a pipeline-parallel model. All times share `time_unit`.
+
+    Several `steps` follow each other: a stage begins one on a device when it has ended the one
+    before there. `fillers` are other jobs that run in the bubbles of all of them.
 
     `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
     packed sequences. Costs of times, memory and transfers are worked out over them. With `layers`
@@ -63,6 +68,9 @@ class PipelineInstance(Instance):
     allreduce: PerStage | None = None
     optimizer: PerStage | None = None
     collectives: Collectives | None = None
+    steps: Annotated[Whole, Field(ge=1, le=10_000)] = 1
+    fillers: tuple[Filler, ...] = ()
+    overlap: FusedBlocks | None = None
     replicas: Replicas | None = None
     plan: PlanOrigin | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
@@ -76,9 +84,9 @@ class PipelineInstance(Instance):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self._check_placement()
-        if self.num_stages * self.num_microbatches * 3 > MAX_OPS:
+        if self.num_stages * self.num_microbatches * 3 * self.steps > MAX_OPS:
             raise InputError(
-                f"expected at most {MAX_OPS} ops (stages x micro-batches x 3)",
+                f"expected at most {MAX_OPS} ops (stages x micro-batches x 3 x steps)",
                 field="num_microbatches",
             )
         self._check_lengths()
@@ -89,7 +97,9 @@ class PipelineInstance(Instance):
                 check_length(f"{field}[{index}]", item, self.num_microbatches, "micro-batch")
         if self.memory is not None:
             check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
-            check_length("memory.static", self.memory.static, self.num_stages, "stage")
+            for field in ("static", "released_by_backward_weight"):
+                entry = getattr(self.memory, field)
+                check_length(f"memory.{field}", entry, self.num_stages, "stage")
         numbers = self.in_numbers()
         self._check_forward_peak(numbers.memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
@@ -102,6 +112,7 @@ class PipelineInstance(Instance):
         self._check_matrix("p2p.latency", self.p2p.latency)
         self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
         self._check_bandwidth()
+        check_fillers(self)
         if self.replicas is not None:
             self._check_replicas(self.replicas)
         if self.layers is not None and (self.replicas or self.placement == "bidirectional"):
@@ -109,12 +120,16 @@ class PipelineInstance(Instance):
             raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)
+        if self.overlap is not None:
+            self.overlap.check(self)
         return self
 
     def _check_replicas(self, replicas: Replicas) -> None:
         for field, is_there in (
             ("collectives", self.collectives is not None),
             ("placement", self.placement == "bidirectional"),
+            ("steps", self.steps > 1),
+            ("fillers", bool(self.fillers)),
         ):
             if is_there:
                 raise InputError(f'expected no "replicas" with such {field}', field=field)
@@ -293,6 +308,16 @@ class PipelineInstance(Instance):
         for group, fields in groups.items():
             update[group] = getattr(self, group).model_copy(update=fields)
         return self.model_copy(update=update)
+
+    @property
+    def is_one_plain_step(self) -> bool:
+        """Whether its ops are those of one step, without fillers."""
+        return self.steps == 1 and not self.fillers
+
+    @property
+    def has_device_choice(self) -> bool:
+        """Whether some filler may run on one of several devices."""
+        return any(filler.devices for filler in self.fillers)
 
     @property
     def num_stages(self) -> int:

@@ -21,17 +21,20 @@ from ppsolve.models.kinds.pipeline.collective_ops import (
     ticks_of,
 )
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
+from ppsolve.models.kinds.pipeline.filling import filler_times, with_fillers
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
 from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
+from ppsolve.models.kinds.pipeline.steps import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
+    OPTIMIZER_KIND,
+    REDUCE_SCATTER_KIND,
+)
 from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
-
-REDUCE_SCATTER_KIND = "RS"
-ALL_GATHER_KIND = "AG"
-ALLREDUCE_KIND = "AR"
-OPTIMIZER_KIND = "OPT"
 
 MAX_LOWERED = 1_000_000
 """Most ops of all micro-batches that are scheduled, at 2.5 KB each; instances may describe more."""
@@ -91,7 +94,7 @@ def lower_pipeline(
                 source=instance.name,
                 field=f"memory.{'offload' if modes.recompute is None else 'recompute'}.decide",
             )
-    return _PipelineLowering(instance, scale, modes, choice).run()
+    return with_fillers(instance, _PipelineLowering(instance, scale, modes, choice).run())
 
 
 def lower_split(
@@ -150,6 +153,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
     yield from collective_times(instance)
+    yield from chain(filler_times(instance), block_times(instance))
     modes = modes_of(instance)
     if modes is not None:
         yield from mode_times(modes)
@@ -161,6 +165,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
 def refuse_huge(instance: PipelineInstance) -> None:
     """Refuse a pipeline with more than `MAX_LOWERED` ops, as an `InputError`."""
     ops = instance.num_stages * instance.num_microbatches * len(instance.times.by_kind())
+    ops *= instance.steps
     if ops > MAX_LOWERED:
         raise InputError(
             f"expected at most {MAX_LOWERED} ops (stages x micro-batches x kinds of op), which "
@@ -379,13 +384,15 @@ class _PipelineLowering:
         if memory is None:
             return []
         stages = range(instance.num_stages)
-        share = Fraction(memory.released_by_backward_weight)
+        late = [entry_at(memory.released_by_backward_weight, stage) for stage in stages]
         is_split = instance.times.is_split
-        shares = {"I": 1 - share, "W": share} if is_split else {"B": Fraction(1)}
+        soon = [1 - share for share in late]
+        shares = {"I": soon, "W": late} if is_split else {"B": [Fraction(1)] * len(late)}
         stored = [stored_of(memory, stage) for stage in stages]
         acquired = stored
         released = [
-            (grid[kind].last, [row * part for row in stored]) for kind, part in shares.items()
+            (grid[kind].last, [row * part for row, part in zip(stored, parts, strict=True)])
+            for kind, parts in shares.items()
         ]
         if memory.forward_peak is not None:
             acquired = [exact(row_of(memory.forward_peak, stage)) for stage in stages]

@@ -208,12 +208,14 @@ class PipelineEntry(HeuristicEntry):
 
     Parameters
     ----------
-    modes, layers : optional
+    modes, layers, fused, devices : optional
         As of `PipelineResult`.
     """
 
     modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
     layers: tuple[dict[str, int], ...] | None = Field(default=None)
+    fused: tuple[tuple[str, ...], ...] | None = Field(default=None)
+    devices: dict[str, int] | None = Field(default=None)
 
 
 class PipelineResult(Result):
@@ -227,6 +229,10 @@ class PipelineResult(Result):
         Mode of each stage, or of each of its micro-batches, where activations need not be kept.
     layers : list of dict of str to int, optional
         Layers of each stage by type, where they are shared out.
+    fused : list of lists of str, optional
+        Names of the ops of each fused block, where ops may be fused.
+    devices : dict of str to int, optional
+        Device of each filler that is not on its first one, where fillers have a choice.
     alternatives : list of ModeAlternative, optional
         What other modes of single stages would change.
     runtime : RuntimeFigures, optional
@@ -236,6 +242,8 @@ class PipelineResult(Result):
     assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)
     modes: tuple[str | tuple[str, ...], ...] | None = Field(default=None)
     layers: tuple[dict[str, int], ...] | None = Field(default=None)
+    fused: tuple[tuple[str, ...], ...] | None = Field(default=None)
+    devices: dict[str, int] | None = Field(default=None)
     alternatives: tuple[ModeAlternative, ...] | None = Field(default=None)
     heuristics: tuple[PipelineEntry, ...] = ()
     runtime: RuntimeFigures | None = Field(default=None)

@@ -24,7 +24,7 @@ from ppsolve.models.kinds.kfac.cycle import (
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kinds.kfac.labels import KIND_OF
 from ppsolve.models.kinds.kfac.pattern import RefreshPattern, windows_in
-from ppsolve.models.kinds.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic

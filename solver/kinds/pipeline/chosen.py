@@ -1,17 +1,21 @@
-"""Orders of the best choice, of pipelines that leave more open than orders."""
+"""Orders and models of pipelines that leave more open than orders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.list_scheduling import PriorityRule, generate_parallel
 from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.second_proof import checked
 from ppsolve.solver.run.step import Step, Turn, in_sequence
 from ppsolve.solver.run.steps import GREEDY, STEPS, has_time_to_search
 from ppsolve.solver.structure.implied import index_order
@@ -71,3 +75,45 @@ def search_orders(turn: Turn) -> StopReason | None:
         if in_sequence(turn, own) is StopReason.INTERRUPTED:
             return StopReason.INTERRUPTED
     return None
+
+
+def search_model(model: Any, board: Board, limits: SearchLimits) -> ExactAnswer:
+    """Minimise with one model of all choices and orders, from the best schedule.
+
+    Parameters
+    ----------
+    model : SearchedModel
+        A model with `hint`; the board takes what it finds and proves.
+    board : Board
+    limits : SearchLimits
+
+    Returns
+    -------
+    ExactAnswer
+    """
+    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+
+    if board.schedule is not None:
+        model.hint(board.schedule)
+    exact = model.memory_is_exact
+    found = SharedIncumbent(model, board, proposes=exact, raises=exact)
+    return CpsatSearch(model, found, limits, limits.start()).execute()
+
+
+def any_schedule(model: Any, limits: SearchLimits) -> ExactAnswer:
+    """Search for any schedule that a model of all choices and orders has.
+
+    Parameters
+    ----------
+    model : SearchedModel
+    limits : SearchLimits
+
+    Returns
+    -------
+    ExactAnswer
+        Its schedule, if any, breaks no rule.
+    """
+    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+
+    limits = replace(limits, gap=1.0)
+    return checked(CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute())

@@ -14,6 +14,16 @@ from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.filler_devices import (
+    choice_of_devices,
+    device_choices,
+    devices_of_schedule,
+)
+from ppsolve.models.kinds.pipeline.fused import (
+    choice_of_pairs,
+    fused_problem,
+    pairs_of_schedule,
+)
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import assignment_violations, lower_joint, read_assignment
 from ppsolve.models.kinds.pipeline.layers import (
@@ -39,6 +49,7 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.bubbles import with_fillers
 from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
@@ -46,6 +57,8 @@ from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTa
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
+from ppsolve.solver.kinds.pipeline.options.filler_task import FillersTask
+from ppsolve.solver.kinds.pipeline.options.task import OptionsTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
@@ -121,6 +134,13 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document."""
+        if instance.overlap is not None and document is not None:
+            blocks = fused_problem(instance, exact=exact)
+            return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
+        if instance.has_device_choice and document is not None:
+            open_problem = device_choices(instance, lower_pipeline(instance, exact=exact))
+            choice = choice_of_devices(open_problem, document.get("devices") or {})
+            return open_problem.problem(choice)
         if instance.layers is not None:
             return lower_split(instance, counts_of_document(instance, document)[0], exact=exact)
         if instance.replicas is None:
@@ -144,7 +164,11 @@ class PipelineKind(Kind[PipelineInstance]):
         return wrong or runtime_violations(instance, data, schedule)
 
     def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
-        """Return the modes of a schedule, or its split of layers."""
+        """Return the modes, the split of layers, the blocks or the devices of a schedule."""
+        if instance.overlap is not None:
+            return {"fused": pairs_of_schedule(schedule)}
+        if instance.has_device_choice:
+            return {"devices": devices_of_schedule(instance, schedule)}
         modes, layers = modes_of(instance), instance.layers
         choice = schedule.problem.choice
         if layers is not None and choice.shape == (len(layers.names), instance.num_stages):
@@ -176,6 +200,11 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return the task of solving a pipeline."""
         if instance.replicas is not None:
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
+        if instance.overlap is not None:
+            return OptionsTask(self, instance, fused_problem(instance, exact=exact))
+        if instance.has_device_choice:
+            base = self.lower(instance, exact=exact)
+            return FillersTask(self, instance, device_choices(instance, base))
         searches = tuple(each for each in GENERIC if each.is_search)
         if instance.layers is not None:
             return LayersTask(self, instance, self.lower(instance, exact=exact), searches)
@@ -187,7 +216,8 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""
-        return Proposal(schedule, orders_if_whole(schedule))
+        whole = orders_if_whole(schedule) if instance.is_one_plain_step else None
+        return Proposal(schedule, whole)
 
     def follow(
         self, instance: PipelineInstance, problem: Problem, orders: Sequence[Sequence[Any]]
@@ -195,10 +225,10 @@ class PipelineKind(Kind[PipelineInstance]):
         """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
-        if instance.collectives is not None:
+        if instance.collectives is not None or not instance.is_one_plain_step:
             raise InputError(
-                "expected names or numbers of ops: collectives cut ops into segments, of which "
-                "actions do not say which",
+                "expected names or numbers of ops: actions do not say which segment of an op with "
+                "collectives, which step or where fillers run",
                 source=instance.name,
                 field="orders",
             )
@@ -267,14 +297,14 @@ class PipelineTask(ScheduleTask):
         return found | (claims or {})
 
 
-_WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))
+# The flow of `permutations` has the collectives: none is added to its schedules.
+_ALONE = (*map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)), PERMUTATIONS)
 
 PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    # The flow of `permutations` has the collectives: none is added to its schedules.
-    (*map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS)), *BASELINES, *SPLIT_HEURISTICS),
+    (*map(with_replicas, map(with_fillers, _ALONE)), *BASELINES, *SPLIT_HEURISTICS),
     PipelineResult,
     PipelineEntry,
 )

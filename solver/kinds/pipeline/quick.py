@@ -117,9 +117,11 @@ def _refuse_more(instance: PipelineInstance) -> None:
         "p2p.mode": instance.p2p.mode != "delay",
         "memory": memory is not None and (memory.has_modes or memory.forward_peak is not None),
         "objective": instance.objective is not Objective.MAKESPAN,
+        "fillers": bool(instance.fillers),
+        "steps": instance.steps > 1,
         "lengths": any(map(rows_per_microbatch, instance.in_numbers().amounts().values())),
     }
-    more = ("collectives", "allreduce", "optimizer", "replicas", "layers")
+    more = ("collectives", "allreduce", "optimizer", "replicas", "layers", "overlap")
     for field in (*(name for name, is_there in wrong.items() if is_there), *more):
         if wrong.get(field) or getattr(instance, field, None) is not None:
             raise InputError(
@@ -135,7 +137,7 @@ class _Figures(NamedTuple):
     duration: Array  # [rows * S, N]
     lag: Array  # [1 + 2 * S, N]: none, from each stage to the next, from each to the one before
     held: Array  # float64[S, N]
-    late: float  # share of the activation that the weight gradient gives back
+    late: Array  # float64[S, 1]: share of the activation that the weight gradient gives back
     room: Array  # float64[D, N]
 
     def columns(self, part: slice) -> _Figures:
@@ -152,13 +154,16 @@ def _own(instance: PipelineInstance, ticks: Any) -> _Figures:
             hop[0, stage] = ticks(entry_at(instance.p2p.latency, a, b))
             hop[1, stage + 1] = ticks(entry_at(instance.p2p.latency, b, a))
     memory = instance.memory
-    held, room, late = np.zeros(len(devices)), np.full(instance.num_devices, np.inf), 0.0
+    held, room = np.zeros(len(devices)), np.full(instance.num_devices, np.inf)
+    late = np.zeros((len(devices), 1))
     if memory is not None:
         held = np.array([float(entry_at(memory.activation, stage)) for stage in stages])
         room = np.array([float(entry_at(memory.capacity, d)) for d in range(instance.num_devices)])
         static = [float(entry_at(memory.static, stage)) for stage in stages]
         room = room * (1 + 1e-9) - np.bincount(devices, static, instance.num_devices)
-        late = float(memory.released_by_backward_weight) if instance.times.is_split else 0.0
+        if instance.times.is_split:
+            shares = [entry_at(memory.released_by_backward_weight, stage) for stage in stages]
+            late = np.array(shares, dtype=np.float64)[:, None]
     duration = np.array(times).reshape(-1, 1)
     return _Figures(
         duration, np.vstack([[[0]], hop.reshape(-1, 1)]), held[:, None], late, room[:, None]
@@ -358,7 +363,7 @@ class _Shape:
         grain = 2.0 ** math.floor(math.log2(GRAINS / room[np.isfinite(room)].max(initial=1)))
         taken = np.ceil(held * grain).astype(np.int64)
         freed = np.zeros((len(duration) // stages, stages), dtype=np.int64)
-        freed[1] = taken - np.ceil(taken * figures.late).astype(np.int64)
+        freed[1] = taken - np.ceil(taken * figures.late[:, 0]).astype(np.int64)
         freed[-1] = taken - freed[1:-1].sum(axis=0)
         last_first = np.arange(stages)[::-1]
         pipeline = InFlightPipeline(
@@ -450,7 +455,7 @@ def _bounds(shape: _Shape, figures: _Figures) -> Iterator[tuple[str, Array]]:
         room = figures.room[device]
         if not np.isfinite(room).all():
             continue
-        area = held[mine] * (trip[mine] + figures.late * weight[mine])
+        area = held[mine] * (trip[mine] + figures.late[mine] * weight[mine])
         safe = np.where(room > 0, room, np.inf)
         areas.append(first + last + count * area.sum(axis=0) / safe)
         if len(mine) == 1:
@@ -470,7 +475,7 @@ def _first_return(stage: int, count: int, room: Array, figures: _Figures, *ways:
     fit = np.clip(np.floor(room / np.where(held > 0, held, np.inf)), 0, count)
     fit = np.where(held > 0, fit, count)
     # Where the weight gradient gives back all, it has to end too.
-    first = parts[1:].sum(axis=0) if figures.late == 1 else parts[1]
+    first = parts[1:].sum(axis=0) if figures.late[stage] == 1 else parts[1]
     rest = parts.sum(axis=0) * count - fit * parts[0] - first
     found = head[stage] + trip[stage] + first - parts[1] + rest + tail[stage]
     return np.where(fit < count, found, 0)

@@ -182,3 +182,11 @@ def test_layers_have_no_slow_device():
 def test_decimals_stay_what_they_are():
     given = pipeline(times={"forward": [0.1, 4], "backward": 6})
     assert only("slow", "0x1.1")(given).times.forward == (Decimal("0.11"), 4)
+
+
+def test_fillers_take_longer_or_no_time():
+    filler = {"name": "x", "device": 0, "pieces": [2, 3]}
+    given = pipeline(memory=None, fillers=[filler])
+    for text, pieces in (("x2", [4, 6]), ("x0", [0, 0])):
+        expected = pipeline(memory=None, fillers=[{**filler, "pieces": pieces}])
+        assert only("fillers", text)(given) == expected

@@ -250,6 +250,7 @@ def test_ctrl_c_ends_all_rows(monkeypatch):
         ),
         ({"sed": 2}, 'unknown change "sed"'),
         ({"comm": lambda pipeline: pipeline}, "--comm: expected a factor such as x0.5, got"),
+        ({"fillers": "x0"}, "two: --fillers fillers: this pipeline has no fillers"),
         ({"comm": "x2", "slow": "7x2"}, "two: --slow: expected a device from 0 to 1, got 7"),
     ],
 )

@@ -319,7 +319,7 @@ class JointModel:
         found = stored * whole + (stored - rest) * max(0, way + back - whole)
         if "W" in problem.kinds:
             weight = int(duration[problem.grid("W")[stage, microbatch]])
-            found += stored * Fraction(memory.released_by_backward_weight) * weight
+            found += stored * entry_at(memory.released_by_backward_weight, stage) * weight
         return found
 
     def hint(self, schedule: Schedule) -> None:

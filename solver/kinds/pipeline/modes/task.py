@@ -17,7 +17,12 @@ from ppsolve.models.kinds.pipeline.modes import MemoryModes, choice_of
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.exact.question import EXACT, VARIANTS, ExactAnswer, SearchLimits
-from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
+from ppsolve.solver.kinds.pipeline.chosen import (
+    any_schedule,
+    has_best_choice,
+    search_model,
+    search_orders,
+)
 from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     NEARBY,
     Alternative,
@@ -28,7 +33,7 @@ from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE, ModeProblem
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
 from ppsolve.solver.kinds.pipeline.modes.variants import Variants
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.second_proof import checked, search_below
+from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -211,7 +216,7 @@ class ModesTask(ScheduleTask):
 
         return obstacle(self.problems)
 
-    def solve_jointly(self, limits: SearchLimits) -> Any:
+    def solve_jointly(self, limits: SearchLimits) -> ExactAnswer:
         """Search modes and orders with one model of CP-SAT.
 
         Parameters
@@ -223,18 +228,12 @@ class ModesTask(ScheduleTask):
         -------
         ExactAnswer
         """
-        from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
-        board, known = self.board, self.schedule
-        upper = self._horizon() if known is None else known.value
-        model = JointModel(self.problems, board.bound.value, upper)
-        if known is not None:
-            model.hint(known)
-        found = SharedIncumbent(
-            model, board, proposes=model.memory_is_exact, raises=model.memory_is_exact
-        )
-        return CpsatSearch(model, found, limits, limits.start()).execute()
+        known = self.board.value
+        upper = self._horizon() if known is None else known
+        model = JointModel(self.problems, self.board.bound.value, upper)
+        return search_model(model, self.board, limits)
 
     def _horizon(self) -> int:
         """Return a makespan within which there is a schedule, if there is any: all in turn."""
@@ -244,7 +243,6 @@ class ModesTask(ScheduleTask):
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
         if self.modes.decide in {"all", "window"}:
@@ -253,8 +251,7 @@ class ModesTask(ScheduleTask):
             # A schedule of the relaxed problem is none of a choice.
             return replace(super().search_below(analytic, claimed, limits), schedule=None)
         model = JointModel(self.problems, 0, self._horizon() if claimed is None else claimed - 1)
-        limits = replace(limits, gap=1.0)
-        return checked(CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute())
+        return any_schedule(model, limits)
 
     def _search_few_choices(self, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Ask one choice after the other, but for those that analytic bounds settle."""

@@ -38,7 +38,7 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
     Raises
     ------
     InputError
-        A stage of the pipeline lives on several ranks.
+        A stage of the pipeline lives on several ranks, or it has fillers or several steps.
     """
     for field, is_there in (
         ("replicas", instance.replicas is not None),
@@ -50,6 +50,12 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
                 source=instance.name,
                 field=field,
             )
+    if not instance.is_one_plain_step:
+        raise InputError(
+            "expected one step without fillers, of which programs say nothing",
+            source=instance.name,
+            field="fillers" if instance.fillers else "steps",
+        )
     return PipelineShape(
         instance.num_microbatches, instance.stage_to_device, instance.times.is_split
     )

@@ -1,0 +1,146 @@
+"""Pipelines with fused blocks as open problems: every block that may be is an option.
+
+Alike micro-batches run in index order, as without blocks: any schedule can be relabelled so that
+the k-th forward of a stage is that of micro-batch k, and so is the k-th backward (a weight gradient
+keeps the micro-batch of its input gradient). The k-th end of what is waited for is no later than
+the k-th start of what waits, so all rules hold, and a block is one of the same stages. Then a
+forward of micro-batch i runs with backwards of micro-batches h < i only. Let the block begin at t.
+The backward of h waits for the forward of h on the stage of the forward i, or on a stage behind it
+or, if its own stage is behind, for the backward there: all of these follow the forward of h on the
+stage of forward i, which has so ended by t. As the block takes time, that forward is neither i
+itself nor a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.options import OpenProblem, Option
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.overlap_blocks import stage_pairs, times_alone
+
+MAX_BLOCKS = 200_000
+"""Most blocks that one problem chooses from, at 1 KB each."""
+
+
+def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenProblem:
+    """Return every op by itself, and an option for each block of two micro-batches.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with `overlap`.
+    exact : bool
+        As for `lower_pipeline`.
+
+    Returns
+    -------
+    OpenProblem
+        Its options are in the order of the stages and micro-batches of their forwards, then of
+        their backwards.
+
+    Raises
+    ------
+    InputError
+        As `lower_pipeline`, or there are more than `MAX_BLOCKS` blocks.
+    """
+    base = lower_pipeline(instance, exact=exact)
+    pairs = _pairs_of_microbatches(instance, base)
+    if np.count_nonzero(pairs) * len(list(stage_pairs(instance))) > MAX_BLOCKS:
+        raise InputError(
+            f"expected at most {MAX_BLOCKS} blocks (pairs of stages on one device x pairs of "
+            "micro-batches)",
+            source=instance.name,
+            field="num_microbatches",
+        )
+    return OpenProblem(base, tuple(_blocks(instance.in_numbers(), base, pairs)))
+
+
+def _pairs_of_microbatches(instance: PipelineInstance, base: Problem) -> Any:
+    # Whether the forward of a row may run with the backward of a column, bool[m, m].
+    count = instance.num_microbatches
+    family = -1 - np.arange(count)
+    for number, rows in enumerate(base.families):
+        family[base.microbatch[rows[:, 0]]] = number
+    index = np.arange(count)
+    alike = family[:, None] == family[None, :]
+    return np.where(alike, index[None, :] < index[:, None], True)
+
+
+def _blocks(instance: PipelineInstance, base: Problem, pairs: Any) -> Iterator[Option]:
+    blocks = instance.overlap
+    assert blocks is not None
+    kinds = blocks.kinds(is_split=instance.times.is_split)
+    grids = [base.grid(kind) for kind in kinds]
+    devices = instance.device_grid
+    alone = cache(lambda stage, microbatch: times_alone(instance, stage, microbatch))
+    ticks = cache(base.scale.ticks)
+    for s, t in stage_pairs(instance):
+        for i, h in np.argwhere(pairs & (devices[s][:, None] == devices[t][None, :])).tolist():
+            found = blocks.entries_of(s, t, alone(s, i)[0] + alone(t, h)[1])
+            if found is None:
+                continue
+            time, memory = found
+            ops = (int(grids[0][s, i]), *(int(grid[t, h]) for grid in grids[1:]))
+            yield Option(
+                ops,
+                ticks(time),
+                tuple(base.resources_of(ops[0]).tolist()),
+                "+".join(kinds),
+                "+".join(base.op_names(ops)),
+                ((int(devices[s, i]), memory),) if memory and base.pools else (),
+            )
+
+
+def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
+    """Return the choice of some blocks.
+
+    Parameters
+    ----------
+    problem : OpenProblem
+    pairs : list of lists of str
+        Names of the ops of each block, in any order.
+
+    Returns
+    -------
+    int64[c]
+
+    Raises
+    ------
+    InputError
+        Names the entry of the field ``fused`` that is no block, or has an op of another one.
+    """
+    if not isinstance(pairs, list | tuple):
+        raise InputError("expected a list of blocks, each a list of names of ops", field="fused")
+    number_of = {frozenset(each.name.split("+")): n for n, each in enumerate(problem.options)}
+    chosen: list[int] = []
+    seen: set[str] = set()
+    for place, pair in enumerate(pairs):
+        names = frozenset(map(str, pair)) if isinstance(pair, list | tuple) else frozenset()
+        if names not in number_of:
+            raise InputError(
+                "expected the names of the ops of a block that the pipeline allows, micro-batches "
+                'numbered as they run, such as ["F0.4", "B7.0"]',
+                field=f"fused[{place}]",
+            )
+        if names & seen:
+            raise InputError("expected every op in one block at most", field=f"fused[{place}]")
+        seen |= names
+        chosen.append(number_of[names])
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def pairs_of_schedule(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the ops of each block of a schedule, in order of their starts."""
+    problem = schedule.problem
+    blocks = np.flatnonzero(problem.kind_mask(*(kind for kind in problem.kinds if "+" in kind)))
+    in_time = blocks[np.argsort(schedule.start[blocks], kind="stable")]
+    return tuple(tuple(name.split("+")) for name in problem.op_names(in_time))

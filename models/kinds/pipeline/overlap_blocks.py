@@ -1,0 +1,180 @@
+"""The field ``overlap`` of a pipeline: forwards and backwards that may run as one block.
+
+DualPipe (DeepSeek-V3, 2024) and the combined 1F1B of Megatron-LM run the forward of one micro-batch
+and the backward of another one together, so that the all-to-alls of one hide behind the compute of
+the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.documents.base import Number, StrictModel, as_decimal, describe, error_at
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.entries import entry_at
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+
+
+def _table(value: Any) -> Any:
+    """Read a number, or rows of numbers and nulls."""
+
+    def number(entry: Any, *at: int) -> Any:
+        try:
+            return None if at and entry is None else as_decimal(entry)
+        except ValueError as error:
+            raise error_at(at, str(error)) from None
+
+    if not isinstance(value, list | tuple):
+        return number(value)
+    for row, values in enumerate(value):
+        if not isinstance(values, list | tuple):
+            what = "a row with an entry per stage of the backward"
+            raise error_at((row,), f"expected {what}, got {describe(values)}")
+    return tuple(tuple(number(e, r, c) for c, e in enumerate(row)) for r, row in enumerate(value))
+
+
+PerPair = Annotated[Number | tuple[tuple[Number | None, ...], ...], BeforeValidator(_table)]
+"""A number, or a row for each stage of the forward with an entry for each of the backward."""
+
+
+class FusedBlocks(StrictModel):
+    """Forwards that may run with backwards of other micro-batches on their device, as one op.
+
+    Both start together, when all is there that either waits for, and end together.
+
+    Parameters
+    ----------
+    time : number or matrix, optional
+        Time of a block, or of the forward of stage s with the backward of stage t in row s and
+        column t; null where these two may not be fused.
+    ratio : number, optional
+        Instead of `time`: time of a block over that of its ops one after the other.
+    memory : number or matrix
+        What a block holds while it runs, beside what its ops hold.
+    with_weight : bool
+        Whether the block has the weight gradient too, where backwards are split.
+    """
+
+    time: PerPair | None = None
+    ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
+    memory: PerPair = Field(default=0, validate_default=True)
+    with_weight: bool = True
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if (self.time is None) == (self.ratio is None):
+            raise ValueError('expected either "time" or "ratio"')
+        return self
+
+    def entries_of(
+        self, forward: int, backward: int, alone: Fraction
+    ) -> tuple[Fraction, Fraction] | None:
+        """Return the time of a block and what it holds, None where there is none.
+
+        Parameters
+        ----------
+        forward, backward : int
+            Stages of its ops.
+        alone : Fraction
+            Time of its ops one after the other, in the unit of the instance.
+
+        Returns
+        -------
+        (Fraction, Fraction) or None
+        """
+        time = _entry(self.time, forward, backward)
+        if self.ratio is not None:
+            time = Fraction(self.ratio) * alone
+        memory = _entry(self.memory, forward, backward) or Fraction(0)
+        return (time, memory) if time else None
+
+    def kinds(self, *, is_split: bool) -> tuple[str, ...]:
+        """Return the kinds of the ops of a block, the forward first."""
+        if not is_split:
+            return "F", "B"
+        return ("F", "I", "W") if self.with_weight else ("F", "I")
+
+    def check(self, instance: PipelineInstance) -> None:
+        """Refuse blocks of pipelines that have none, and matrices that do not fit.
+
+        Raises
+        ------
+        InputError
+        """
+        memory, inside = instance.memory, instance.collectives
+        for field, is_there in (
+            ("replicas", instance.replicas is not None),
+            ("layers", instance.layers is not None),
+            ("collectives", inside is not None and bool(inside.by_kind())),
+            ("memory.recompute", memory is not None and memory.recompute is not None),
+            ("memory.offload", memory is not None and memory.offload is not None),
+        ):
+            if is_there:
+                raise InputError(f'expected no such {field} beside "overlap"', field=field)
+        if instance.objective is not Objective.MAKESPAN:
+            raise InputError('expected "makespan" beside "overlap"', field="objective")
+        for name in ("time", "memory"):
+            if isinstance(getattr(self, name), tuple):
+                self._check_table(f"overlap.{name}", getattr(self, name), instance)
+        for forward, backward in stage_pairs(instance) if self.ratio is None else ():
+            if _entry(self.time, forward, backward) == 0:
+                what = f"expected a time > 0 of stages {forward} and {backward}, got 0"
+                raise InputError(what, field="overlap.time")
+
+    def _check_table(self, field: str, entry: Any, instance: PipelineInstance) -> None:
+        stages = instance.num_stages
+        for path, row in [(field, entry), *((f"{field}[{n}]", r) for n, r in enumerate(entry))]:
+            if len(row) != stages:
+                what = f"expected {stages} entries (one per stage), got {len(row)}"
+                raise InputError(what, field=path)
+
+
+def _entry(entry: Any, forward: int, backward: int) -> Fraction | None:
+    found = entry[forward][backward] if isinstance(entry, tuple) else entry
+    return None if found is None else Fraction(found)
+
+
+def stage_pairs(instance: PipelineInstance) -> Iterator[tuple[int, int]]:
+    """Yield the stages of a forward and a backward that are on one device, in some pipe each."""
+    places = np.array(instance.stage_devices_of_pipes())
+    shared = (places[:, None, :, None] == places[None, :, None, :]).any(axis=(0, 1))
+    yield from zip(*(column.tolist() for column in np.nonzero(shared)), strict=True)
+
+
+def times_alone(instance: PipelineInstance, stage: int, microbatch: int) -> list[Fraction]:
+    """Return the times of the forward and of the backward part of a block, each by itself.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline in numbers, with fused blocks.
+    stage, microbatch : int
+
+    Returns
+    -------
+    list of Fraction
+    """
+    assert instance.overlap is not None
+    first, *others = instance.overlap.kinds(is_split=instance.times.is_split)
+    entries = instance.times.by_kind()
+    forward, *backward = (entry_at(entries[kind], stage, microbatch) for kind in (first, *others))
+    return [forward, sum(backward, Fraction(0))]
+
+
+def block_times(instance: PipelineInstance) -> Iterator[Fraction]:
+    """Yield all times of the fused blocks of a pipeline in numbers; none without blocks."""
+    blocks, rows = instance.overlap, range(instance.num_microbatches)
+    for pair in () if blocks is None else stage_pairs(instance):
+        alone = [{times_alone(instance, s, i)[at] for i in rows} for at, s in enumerate(pair)]
+        for own, other in product(*alone):
+            found = None if blocks is None else blocks.entries_of(*pair, own + other)
+            yield from () if found is None else found[:1]

@@ -1,0 +1,192 @@
+"""Lists of ops of which neighbours on a resource run as one where both end sooner, annealed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ppsolve.solver.kernels.annealing import draw
+from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.order_state import OrderState
+from ppsolve.solver.kernels.records import NEVER
+
+
+class FusedOps(NamedTuple):
+    """What is listed: n ops, and options of two ops or three."""
+
+    state: OrderState
+    options: Any  # int64[n + 1]: rows of the next four, by either of the first two ops
+    partner: Any  # int64[...]: the other one
+    ticks: Any  # int64[...]: duration of the option
+    third: Any  # int64[...]: a further op that it covers, or -1
+    extra: Any  # int64[...]: amount that it holds more
+
+
+class FusedTimes(NamedTuple):
+    """Room to time a list of n ops. Everything is written."""
+
+    start: Any  # int64[n]
+    end: Any  # int64[n]
+    mate: Any  # int64[n]: row of the option that covers an op, or -1
+    is_awaited: Any  # int64[n]: 1 where a later op of the list was timed by its end
+    last: Any  # int64[R]: last op of each resource, or -1
+    free: Any  # int64[R]: free amount of its pool behind it
+    rng: Any  # int64[1]: state of the random numbers
+
+
+class FusedPace(NamedTuple):
+    """What steps a search tries and takes."""
+
+    steps: int
+    heat: int  # mean of the ticks by which a step that is taken may make the schedule longer
+    share: int  # of the mean end of all ops that counts beside the makespan, 0 or 1
+    reach: int  # most places by which an op moves
+    target: int  # makespan in ticks at which the search ends
+
+
+@part
+def _option(ops: FusedOps, one: int, other: int) -> int:
+    """Return the row of the option of two ops, or -1."""
+    for row in range(ops.options[one], ops.options[one + 1]):
+        if ops.partner[row] == other:
+            return row
+    return -1
+
+
+@part
+def _fuse(ops: FusedOps, times: FusedTimes, op: int, ready: int) -> bool:
+    """Let an op run with the last one of its resource if both so end no later than in turn."""
+    state = ops.state
+    at = state.resource[op]
+    last = times.last[at] if at >= 0 else -1
+    if last < 0 or times.is_awaited[last] or times.mate[last] >= 0:
+        return False
+    row = _option(ops, op, last)
+    if row < 0:
+        return False
+    start, third = max(times.start[last], ready), ops.third[row]
+    end = start + ops.ticks[row]
+    need, freed = state.need[op], state.freed[op]
+    if third >= 0:
+        need, freed = need + state.need[third], freed + state.freed[third]
+    is_sooner = end < max(times.end[last], ready) + state.duration[op]
+    if not is_sooner or times.free[at] - state.freed[last] < need + ops.extra[row]:
+        return False
+    times.free[at] += freed - need
+    for each in (op, last, third):
+        if each >= 0:
+            times.start[each], times.end[each], times.mate[each] = start, end, row
+    return True
+
+
+@part
+def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
+    """Time a list; return its makespan, or `NEVER` where a pool would overflow."""
+    state, longest = ops.state, 0
+    for op in range(len(order)):
+        times.mate[op], times.is_awaited[op] = -1, 0
+    for at in range(len(state.room)):
+        times.last[at], times.free[at] = -1, state.room[at]
+    for op in order:
+        if times.mate[op] >= 0:
+            continue
+        ready, at = 0, state.resource[op]
+        for row in range(state.into[op], state.into[op + 1]):
+            times.is_awaited[state.source[row]] = 1
+            ready = max(ready, times.end[state.source[row]] + state.wait[row])
+        if not _fuse(ops, times, op, ready):
+            if at >= 0:
+                if times.free[at] < state.need[op]:
+                    return NEVER
+                times.free[at] += state.freed[op] - state.need[op]
+                if times.last[at] >= 0:
+                    ready = max(ready, times.end[times.last[at]])
+                times.last[at] = op
+            times.start[op], times.end[op] = ready, ready + state.duration[op]
+        longest = max(longest, times.end[op])
+    return longest
+
+
+@part
+def _cost(times: FusedTimes, longest: int, share: int) -> int:
+    """Return the makespan, and the mean end of all ops: where they end sooner, the last one can."""
+    total = 0
+    for end in times.end:
+        total += share * end
+    return longest + total // len(times.end)
+
+
+@part
+def _shift(order: Any, place: int, to: int) -> None:
+    """Move the op at a place to another place; those between move up."""
+    op, step = order[place], 1 if place < to else -1
+    for at in range(place, to, step):
+        order[at] = order[at + step]
+    order[to] = op
+
+
+@part
+def _farthest(state: OrderState, order: Any, place: int, to: int) -> int:
+    """Return the place nearest to another one to which precedences let the op at a place move."""
+    op, at, step = order[place], place, 1 if place < to else -1
+    while at != to:
+        one, two = (order[at + step], op) if step > 0 else (op, order[at + step])
+        for row in range(state.into[one], state.into[one + 1]):
+            if state.source[row] == two:
+                return at
+        at += step
+    return at
+
+
+@Kernel
+def search_fused(
+    ops: FusedOps, times: FusedTimes, pace: FusedPace, order: Any, best: Any, found: Any
+) -> int:
+    """Move ops in a list by simulated annealing at one temperature.
+
+    Parameters
+    ----------
+    ops, times : FusedOps, FusedTimes
+        n ops; room.
+    pace : FusedPace
+        What steps are tried and taken.
+    order : int64[n]
+        The list, in which each op comes after all that it waits for; becomes the last one.
+    best : int64[n]
+        The best list; becomes a better one where one was found.
+    found : int64[2 n + 1]
+        Written: start of each op in the best list, and the row of its option, or -1. At the end is
+        the state of the random numbers.
+
+    Returns
+    -------
+    int
+        Makespan of the best list in ticks, `NEVER` where a pool would overflow.
+    """
+    count = len(order)
+    known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
+    current, rng[0] = _cost(times, current, pace.share), found[2 * count]
+    for _ in range(pace.steps):
+        if known <= pace.target:
+            break
+        place = draw(rng, count)
+        to = place + draw(rng, 2 * pace.reach + 1) - pace.reach
+        to = _farthest(ops.state, order, place, min(max(to, 0), count - 1))
+        if to == place:
+            continue
+        _shift(order, place, to)
+        length, chance = _time(ops, times, order), ops.state.chance
+        cost = _cost(times, length, pace.share) if length < NEVER else NEVER
+        worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
+        if cost == NEVER or worse * 65_536 > max(0, most):
+            _shift(order, to, place)
+            continue
+        current = cost
+        if length < known:
+            known = length
+            for at in range(count):
+                best[at] = order[at]
+    known = _time(ops, times, best)
+    for op in range(count):
+        found[op], found[count + op] = times.start[op], times.mate[op]
+    found[2 * count] = rng[0]
+    return known

@@ -1,0 +1,157 @@
+"""A published order first, fillers afterwards: the greedy baseline of pipelines with fillers.
+
+The order is repeated in each step. Fillers are placed one after the other, in the order of their
+releases, then of their deadlines, the longest first: PipeFisher's rule (Osawa et al. 2023), for any
+work. Each piece runs in the first bubble that it fits into. Where there is none before its
+deadline, it runs in the one that it fits best, and what follows is later. Of several devices it
+takes the one on which it starts first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from ppsolve.models.core.dag import CycleError, chain_edges
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, device_choices
+from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.timing import time_orders
+
+
+def with_fillers(heuristic: Heuristic) -> Heuristic:
+    """Return a published schedule that also runs pipelines with fillers and several steps."""
+
+    def propose(request: Request) -> Proposal:
+        instance = request.instance
+        if instance.is_one_plain_step:
+            alone: Proposal = heuristic.propose(request)
+            return alone
+        plain = instance.model_copy(update={"fillers": (), "steps": 1})
+        problem = lower_pipeline(plain, scale=request.problem.scale)
+        step: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
+        fillers = device_choices(instance, request.problem)
+        schedule = fill_bubbles(fillers, step.schedule)
+        return replace(step, schedule=schedule, orders=None)
+
+    return replace(heuristic, propose=propose)
+
+
+def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
+    """Return a schedule of all steps and fillers in the order of a schedule of one step.
+
+    Parameters
+    ----------
+    fillers : FillerDevices
+        Steps and fillers, each with the devices on which it may run.
+    step : Schedule
+        Schedule of the pipeline with one step and no fillers, at the same scale.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    DeadlockError
+        A filler waits for an op that the order has behind one that waits for the filler.
+    """
+    problem = fillers.base
+    number = {name: op for op, name in enumerate(problem.op_names(range(problem.num_ops)))}
+    names = step.problem.op_names(range(step.problem.num_ops))
+    copies = [np.array([number[name] for name in names], dtype=np.int64)]
+    while (names_of_next := [f"{name}@{len(copies)}" for name in names])[0] in number:
+        copies.append(np.array([number[name] for name in names_of_next], dtype=np.int64))
+    chains, level = {}, Dag.of(step.problem).level
+    for resource in step.problem.span_resources.tolist():
+        # Level by level where ops take no time.
+        ops = step.problem.ops_by_resource[resource]
+        ops = ops[np.lexsort((ops, level[ops], step.end[ops], step.start[ops]))]
+        chains[resource] = np.concatenate([op_of[ops] for op_of in copies])
+    placement = _Placement(fillers, chains)
+    try:
+        placement.fill()
+    except CycleError as error:
+        raise DeadlockError(problem.op_names(error.nodes)) from None
+    choice = np.array(sorted(placement.choice), dtype=np.int64)
+    return time_orders(fillers.problem(choice), list(placement.chains.values()))
+
+
+class _Placement:
+    def __init__(self, fillers: FillerDevices, chains: dict[int, IntArray]) -> None:
+        self.problem, self.chains = fillers.base, chains
+        self.fillers, self.choice, problem = fillers, set[int](), fillers.base
+        self.is_filler = problem.kind_mask(FILLER_KIND)
+        self.sources: dict[int, list[int]] = defaultdict(list)
+        self.users: dict[int, list[int]] = defaultdict(list)
+        chosen = self.is_filler[problem.before] | self.is_filler[problem.after]
+        ends = problem.before[chosen].tolist(), problem.after[chosen].tolist()
+        for before, after in zip(*ends, strict=True):
+            self.sources[after].append(before)
+            self.users[before].append(after)
+
+    def fill(self) -> None:
+        """Give every piece its place in the order of its device."""
+        self._time()
+        ops = np.flatnonzero(self.is_filler)
+        # A piece comes before those that follow it: it starts earlier, or else more is behind it.
+        keys = ops, -self.rest[ops], self.latest[ops], self.start[ops]
+        for op in ops[np.lexsort(keys)].tolist():
+            self._place(op)
+
+    def _release(self, op: int) -> int:
+        ends = (int(self.end[source]) for source in self.sources[op])
+        return max((int(self.problem.release[op]), *ends))
+
+    def _time(self) -> None:
+        """Time all ops; pieces without a place start as soon as they can, beside others."""
+        duration = self.problem.duration
+        dag = Dag.of(self.problem, chain_edges(self.chains.values()))
+        self.start = dag.heads(self.problem.release)
+        self.end = self.start + duration
+        # Of each piece, when it has to end, and the time from its start to the end of those behind.
+        self.latest = np.full(len(duration), NEVER, dtype=np.int64)
+        self.rest = duration.copy()
+        for op in np.flatnonzero(self.is_filler).tolist()[::-1]:
+            for user in self.users[op]:
+                end = self.start[user]
+                if self.is_filler[user]:
+                    end = self.latest[user] - duration[user]
+                    self.rest[op] = max(self.rest[op], duration[op] + self.rest[user])
+                self.latest[op] = min(self.latest[op], end)
+
+    def _place(self, op: int) -> None:
+        ready, deadline = self._release(op), int(self.latest[op])
+        length, start, lacks = int(self.problem.duration[op]), ready, 0
+        if self.problem.is_compute[op]:
+            options = {int(self.problem.resources_of(op)[0]): FREE}
+            for number in self.fillers.covering.get(op, ()):
+                options[self.fillers.options[number].resources[0]] = number
+            found = [(*self._first_fit(r, length, ready, deadline), r) for r in options]
+            lacks, start, place, resource = min(found, key=lambda each: each[:2])
+            self.chains[resource] = np.insert(self.chains[resource], place, op)
+            self.choice |= {options[resource]} - {FREE}
+        self.start[op], self.end[op] = start, start + length
+        if lacks:
+            self._time()
+
+    def _first_fit(
+        self, resource: int, length: int, ready: int, deadline: int
+    ) -> tuple[int, int, int]:
+        # Returns what the best bubble lacks, the start there, and its place in the chain.
+        chain = self.chains[resource]
+        begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
+        # A bubble is open if what is before it ends in time and what is behind starts later.
+        is_open = (begin <= deadline) & (end >= ready)
+        room = np.minimum(end, deadline) - np.maximum(begin, ready)
+        lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
+        place = int(np.argmin(lacking))
+        return int(lacking[place]), max(int(begin[place]), ready), place

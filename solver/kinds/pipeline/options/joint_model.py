@@ -1,0 +1,189 @@
+"""One CP-SAT model of what is chosen and of the order of ops: optional intervals for options."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.options import OpenProblem
+from ppsolve.models.core.problem import IntArray, Pool
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.exact.parameters import ModelTraits
+from ppsolve.solver.kinds.pipeline.options.relaxed import at_their_fastest
+from ppsolve.solver.structure.holds import whole_units
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+LARGEST_LEVEL = 2**24
+"""Largest memory level of a model: CP-SAT 9.15 is not to be trusted with far larger ones."""
+
+
+class OptionsModel:
+    """Starts and ends of the ops of the base, and a literal for each option.
+
+    An op that options cover runs by itself, or by one of them: then its start and its end are those
+    of the option. Alike micro-batches are in index order. It is searched as models of problems are,
+    see `ppsolve.solver.exact.search.CpsatSearch`.
+
+    Parameters
+    ----------
+    problem : OpenProblem
+    lower, upper : int
+        Smallest and largest makespan to look for, in ticks.
+    only : sequence of int, optional
+        Resources that hold one op at a time; by default all. Ops of no such resource take their
+        least time and get into nobody's way, so that a bound of the model holds for the whole.
+    """
+
+    def __init__(
+        self, problem: OpenProblem, lower: int, upper: int, only: Sequence[int] | None = None
+    ) -> None:
+        self.problem, self.lower, self.upper = problem, lower, upper
+        self.cp = cp_model.CpModel()
+        self.traits = ModelTraits(has_plain_intervals=False)
+        self.memory_is_exact = True
+        base, fast = problem.base, ImpliedOrder(at_their_fastest(problem))
+        self._only = frozenset(range(base.num_resources) if only is None else only)
+        self._heads = fast.full.heads(base.release)
+        self._tails = fast.full.tails(problem.fastest)
+        latest = np.maximum(upper - self._tails, self._heads)
+        bounds = zip(self._heads.tolist(), latest.tolist(), strict=True)
+        self.start = [self.cp.new_int_var(low, high, "") for low, high in bounds]
+        self.objective = self.cp.new_int_var(min(lower, upper), upper, "")
+        self.chosen = {
+            number: self.cp.new_bool_var("")
+            for number, option in enumerate(problem.options)
+            if self._only.issuperset(option.resources)
+        }
+        self.covering: dict[int, list[int]] = defaultdict(list)
+        for number in self.chosen:
+            for op in problem.options[number].ops:
+                self.covering[op].append(number)
+        self.alone = {op: self.cp.new_bool_var("") for op in self.covering}
+        self._ticks = np.where(self._is_here(), base.duration, problem.fastest).tolist()
+        self.end: list[Any] = [
+            self.cp.new_int_var(0, upper, "") if op in self.alone else start + self._ticks[op]
+            for op, start in enumerate(self.start)
+        ]
+        self._add_ops()
+        self._add_order(fast)
+        for number, pool in enumerate(base.pools):
+            self._add_pool(number, pool)
+        self.cp.minimize(self.objective)
+
+    def _is_here(self) -> IntArray:
+        """Return true for the ops of resources that hold one op at a time."""
+        base = self.problem.base
+        here = np.zeros(base.num_ops, dtype=np.int64)
+        for resource in self._only:
+            here[base.ops_by_resource[resource]] = True
+        return here
+
+    def _add_ops(self) -> None:
+        problem, cp, base = self.problem, self.cp, self.problem.base
+        busy: dict[int, list[Any]] = defaultdict(list)
+        work: dict[int, list[Any]] = defaultdict(list)
+
+        def occupy(resources: Sequence[int], interval: Any, *amount: Any) -> None:
+            for resource in self._only.intersection(resources):
+                busy[resource].append(interval)
+                work[resource].append(amount)
+
+        for op, (start, end, ticks) in enumerate(
+            zip(self.start, self.end, self._ticks, strict=True)
+        ):
+            cp.add(end <= self.objective)
+            alone = self.alone.get(op, True)
+            if op in self.alone:
+                cp.add_exactly_one([alone, *(self.chosen[n] for n in self.covering[op])])
+            if base.holds_place[op] or op in self.alone:
+                interval = cp.new_optional_interval_var(start, ticks, end, alone, "")
+                occupy(base.resources_of(op).tolist(), interval, op, ticks, alone)
+        for number, literal in self.chosen.items():
+            option = problem.options[number]
+            first, *others = option.ops
+            start, end, ticks = self.start[first], self.end[first], option.duration
+            interval = cp.new_optional_interval_var(start, ticks, end, literal, "")
+            occupy(option.resources, interval, first, ticks, literal)
+            for op in others:
+                cp.add(self.start[op] == start).only_enforce_if(literal)
+                cp.add(self.end[op] == end).only_enforce_if(literal)
+        after = self._tails - problem.fastest
+        for resource, intervals in busy.items():
+            cp.add_no_overlap(intervals)
+            # The linear relaxation sees by this which options save work.
+            at = [op for op, _, _ in work[resource]]
+            least = int(self._heads[at].min() + after[at].min())
+            total = sum(ticks * literal for _, ticks, literal in work[resource])
+            cp.add(total + least <= self.objective)
+
+    def _add_order(self, fast: ImpliedOrder) -> None:
+        base, cp = self.problem.base, self.cp
+        edges = zip(base.before.tolist(), base.after.tolist(), base.lag.tolist(), strict=True)
+        for before, after, lag in edges:
+            rule = cp.add(self.end[before] + lag <= self.start[after])
+            both = set(self.covering.get(before, ())) & set(self.covering.get(after, ()))
+            if both:
+                rule.only_enforce_if([~self.chosen[number] for number in sorted(both)])
+        for befores, afters, lags in (fast.index_edges, fast.memory_edges):
+            for a, b, ticks in zip(befores.tolist(), afters.tolist(), lags.tolist(), strict=True):
+                # Ops without a resource start in order only.
+                first = self.start[a] if ticks else self.end[a]
+                cp.add(first <= self.start[b])
+
+    def _add_pool(self, number: int, pool: Pool) -> None:
+        events: list[tuple[Any, Any, Any]] = []
+        for ops, indices, sign, moments in (
+            (pool.acquire_op, pool.acquire_amount, 1, self.start),
+            (pool.release_op, pool.release_amount, -1, self.end),
+        ):
+            amounts = (sign * pool.amounts[index] for index in indices.tolist())
+            events += [
+                (moments[op], part, True) for op, part in zip(ops.tolist(), amounts, strict=True)
+            ]
+            for option, literal in ((self.problem.options[n], z) for n, z in self.chosen.items()):
+                extra = [part for place, part in option.extra if place == number]
+                events += [(moments[option.ops[0]], sign * part, literal) for part in extra]
+        if pool.limit < pool.initial:
+            self.cp.add_bool_or([])
+        elif events:
+            units, unit = whole_units([amount for _, amount, _ in events], len(events))
+            level = int((pool.limit - pool.initial) * unit)
+            self.memory_is_exact &= level <= LARGEST_LEVEL
+            self.cp.add_reservoir_constraint_with_active(
+                [moment for moment, _, _ in events],
+                [int(amount) for amount in units],
+                [literal for _, _, literal in events],
+                0,
+                level,
+            )
+
+    def hint(self, schedule: Schedule) -> None:
+        """Hint a schedule of some choice."""
+        choice = schedule.problem.choice
+        place, taken = self.problem.places(choice), set(choice.tolist())
+        for variables, moments in ((self.start, schedule.start), (self.end, schedule.end)):
+            for op, moment in enumerate(moments[place].tolist()):
+                if variables is self.start or op in self.alone:
+                    self.cp.add_hint(variables[op], moment)
+        for number, literal in self.chosen.items():
+            self.cp.add_hint(literal, number in taken)
+        for op, literal in self.alone.items():
+            self.cp.add_hint(literal, taken.isdisjoint(self.covering[op]))
+        self.cp.add_hint(self.objective, schedule.value)
+
+    def adopt(self, schedule: Schedule) -> Schedule:
+        """Return a schedule as it is."""
+        return schedule
+
+    def schedule_of(self, solution: list[int]) -> Schedule:
+        """Return the schedule of a solution of the model, of the problem of its choice."""
+        taken = [number for number, each in self.chosen.items() if solution[each.index]]
+        choice = np.array(taken, dtype=np.int64)
+        problem, place = self.problem.problem(choice), self.problem.places(choice)
+        starts = np.zeros(problem.num_ops, dtype=np.int64)
+        starts[place] = [solution[each.index] for each in self.start]
+        return Schedule(problem, starts)
