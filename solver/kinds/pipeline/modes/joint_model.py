@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -24,11 +23,36 @@ LARGEST_LEVEL = 2**24
 """Largest memory level of a model: CP-SAT 9.15 is not to be trusted with far larger ones."""
 
 
-@dataclass(frozen=True)
-class _Event:
-    moment: Any  # start or end of an op
-    amount: Fraction  # what is taken, below 0 what is given back
+class MemoryEvent(NamedTuple):
+    """What an op takes from a pool or gives back, if a literal is true."""
+
+    moment: Any  # its start or end
+    amount: Fraction  # below 0: given back
     literal: Any
+
+
+def add_reservoir(cp: cp_model.CpModel, events: list[MemoryEvent], limit: Fraction) -> bool:
+    """Keep what is taken from a pool within a limit.
+
+    Parameters
+    ----------
+    cp, events, limit
+        The model, what happens to the pool, and the most that may be taken.
+
+    Returns
+    -------
+    bool
+        Whether the levels are small enough to be trusted.
+    """
+    if limit < 0:
+        cp.add_bool_or([])
+        return True
+    amounts, unit = whole_units([event.amount for event in events], len(events))
+    moments, _, literals = zip(*events, strict=True) if events else ((), (), ())
+    level = int(limit * unit)
+    whole = [int(amount) for amount in amounts]
+    cp.add_reservoir_constraint_with_active(moments, whole, literals, 0, level)
+    return level <= LARGEST_LEVEL
 
 
 class JointModel:
@@ -59,7 +83,7 @@ class JointModel:
         self._optional: dict[str, Any] = {}
         self._lengthened: set[int] = set()
         self._busy: dict[str, list[Any]] = defaultdict(list)
-        self._events: dict[str, list[_Event]] = defaultdict(list)
+        self._events: dict[str, list[MemoryEvent]] = defaultdict(list)
         self._build()
 
     @property
@@ -142,8 +166,8 @@ class JointModel:
                 host = f"host of device {device}"
                 amount = entry_at(offload.amount, stage)
                 self._events[host] += [
-                    _Event(first[0], amount, literal),
-                    _Event(last[1], -amount, literal),
+                    MemoryEvent(first[0], amount, literal),
+                    MemoryEvent(last[1], -amount, literal),
                 ]
             elif modes.is_anytime and rest:
                 time = modes.mode(number).time
@@ -151,7 +175,10 @@ class JointModel:
                 self._chain(literal, forward_end, op, returning)
                 take = op[0]
             if rest:
-                self._events[pool] += [_Event(drop, -rest, literal), _Event(take, rest, literal)]
+                self._events[pool] += [
+                    MemoryEvent(drop, -rest, literal),
+                    MemoryEvent(take, rest, literal),
+                ]
 
     def _rest(self, stage: int, microbatch: int, number: int) -> Fraction:
         rest = np.broadcast_to(self.modes.rest(stage, number), self.modes.shape[1])
@@ -219,29 +246,15 @@ class JointModel:
             ):
                 for op, number in zip(ops.tolist(), index.tolist(), strict=True):
                     moment = self.start[op] if sign > 0 else self.end[op]
-                    events.append(_Event(moment, sign * pool.amounts[number], True))
-            self._add_reservoir(events, pool.limit - pool.initial)
+                    events.append(MemoryEvent(moment, sign * pool.amounts[number], True))
+            limit = pool.limit - pool.initial
+            self.memory_is_exact &= add_reservoir(self.cp, events, limit)
         offload = self.modes.offload
         if offload is not None and offload.host_capacity is not None:
             for device in range(self.modes.instance.num_devices):
                 limit = entry_at(offload.host_capacity, device)
-                self._add_reservoir(self._events[f"host of device {device}"], limit)
-
-    def _add_reservoir(self, events: list[_Event], limit: Fraction) -> None:
-        if limit < 0:
-            self.cp.add_bool_or([])
-            return
-        amounts, unit = whole_units([event.amount for event in events], len(events))
-        level = int(limit * unit)
-        self.memory_is_exact &= level <= LARGEST_LEVEL
-        if events:
-            self.cp.add_reservoir_constraint_with_active(
-                [event.moment for event in events],
-                [int(amount) for amount in amounts],
-                [event.literal for event in events],
-                0,
-                level,
-            )
+                events = self._events[f"host of device {device}"]
+                self.memory_is_exact &= add_reservoir(self.cp, events, limit)
 
     def _again(self, stage: int, number: int) -> int:
         # Ticks that a mode takes to recompute.

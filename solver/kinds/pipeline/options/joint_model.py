@@ -13,12 +13,9 @@ from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import IntArray, Pool
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.exact.parameters import ModelTraits
+from ppsolve.solver.kinds.pipeline.modes.joint_model import MemoryEvent, add_reservoir
 from ppsolve.solver.kinds.pipeline.options.relaxed import at_their_fastest
-from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-LARGEST_LEVEL = 2**24
-"""Largest memory level of a model: CP-SAT 9.15 is not to be trusted with far larger ones."""
 
 
 class OptionsModel:
@@ -135,31 +132,21 @@ class OptionsModel:
                 cp.add(first <= self.start[b])
 
     def _add_pool(self, number: int, pool: Pool) -> None:
-        events: list[tuple[Any, Any, Any]] = []
+        events: list[MemoryEvent] = []
         for ops, indices, sign, moments in (
             (pool.acquire_op, pool.acquire_amount, 1, self.start),
             (pool.release_op, pool.release_amount, -1, self.end),
         ):
             amounts = (sign * pool.amounts[index] for index in indices.tolist())
             events += [
-                (moments[op], part, True) for op, part in zip(ops.tolist(), amounts, strict=True)
+                MemoryEvent(moments[op], part, True)
+                for op, part in zip(ops.tolist(), amounts, strict=True)
             ]
             for option, literal in ((self.problem.options[n], z) for n, z in self.chosen.items()):
                 extra = [part for place, part in option.extra if place == number]
-                events += [(moments[option.ops[0]], sign * part, literal) for part in extra]
-        if pool.limit < pool.initial:
-            self.cp.add_bool_or([])
-        elif events:
-            units, unit = whole_units([amount for _, amount, _ in events], len(events))
-            level = int((pool.limit - pool.initial) * unit)
-            self.memory_is_exact &= level <= LARGEST_LEVEL
-            self.cp.add_reservoir_constraint_with_active(
-                [moment for moment, _, _ in events],
-                [int(amount) for amount in units],
-                [literal for _, _, literal in events],
-                0,
-                level,
-            )
+                first = moments[option.ops[0]]
+                events += [MemoryEvent(first, sign * part, literal) for part in extra]
+        self.memory_is_exact &= add_reservoir(self.cp, events, pool.limit - pool.initial)
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import ppsolve
+from ppsolve.models.core.dag import find_cycle
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
@@ -20,6 +23,7 @@ from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
 from ppsolve.solver.views.chart import chart_rows
+from tests.bruteforce import brute_force
 
 BLOCKS = PipelineInstance.parse(
     {
@@ -123,3 +127,46 @@ def test_a_block_is_one_bar_with_both_labels(document: dict[str, Any]) -> None:
             f"{'f' if small[0] else 'F'}{first['n']}+{'b' if small[1] else 'B'}{second['n']}"
             in labels
         )
+
+
+SPLIT = {"forward": [2, 3], "backward_input": [3, 2], "backward_weight": [1, 2]}
+LINK = {"mode": "link", "latency": 1, "bytes": 2, "bandwidth": 1}
+MEMORY = {"capacity": 5, "activation": 2, "forward_peak": 3}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"p2p": LINK},
+        {"p2p": LINK, "times": SPLIT, "num_devices": 1, "placement": "vshape"},
+        {"placement": "bidirectional"},
+        {"allreduce": 2, "optimizer": [1, 2], "num_microbatches": 2},
+        {"memory": MEMORY, "overlap": {"time": [[4, None], [None, 5]], "memory": 1}},
+        {"times": {"forward": [[2, 3], [1, 2]], "backward": [[3, 4], [4, 2]]}},
+        {"times": {"forward": [[2, 3], 2], "backward": 4}, "overlap": {"ratio": 0.5}},
+    ],
+)
+def test_optima_are_those_of_the_best_choice(fields: dict[str, Any]) -> None:
+    """Every choice of a tiny pipeline is searched exhaustively, as the problem that it is."""
+    data = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": [2, 3], "backward": [4, 3]},
+        "overlap": {"time": 4},
+    }
+    instance = PipelineInstance.parse(data | fields)
+    problem = fused_problem(instance)
+    best = None
+    for size in range(3):
+        for chosen in itertools.combinations(range(len(problem.options)), size):
+            choice = np.array(chosen, dtype=np.int64)
+            if problem.allows(choice) and not find_cycle(*edges_of(problem.problem(choice))):
+                value = brute_force(problem.problem(choice))
+                best = value if best is None or (value or best) < best else best
+    found = ppsolve.optimize(instance, time_limit=60, verify=False)
+    assert found.status == "OPTIMAL" and best is not None
+    assert found.value == problem.base.scale.time(best)
+
+
+def edges_of(problem: Problem) -> tuple[IntArray, IntArray]:
+    return problem.before, problem.after
