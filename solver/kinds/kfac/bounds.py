@@ -17,10 +17,9 @@ from ppsolve.models.kinds.kfac.unrolling import (
 )
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.kfac.requirements import (
-    data_ends,
     fits_one_period,
-    iterations_until_steady,
     most_iterations,
+    steady_iterations,
 )
 from ppsolve.solver.structure.dag import Dag
 
@@ -89,7 +88,7 @@ class _Climb:
         and the last one is halved.
         """
         by, step, end = "work", 1, self.most + 1
-        leaps, steady = fits_one_period(self.pattern, self.devices), _steady(self.pattern)
+        leaps, steady = fits_one_period(self.pattern, self.devices), steady_iterations(self.pattern)
         is_bracketed = False
         while value < end:
             tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
@@ -125,15 +124,10 @@ class _Climb:
         return "work" if is_overfull else None, None
 
 
-def _steady(pattern: RefreshPattern) -> int:
-    # Holes do not repeat at either end; one iteration more has those that do.
-    return 2 * iterations_until_steady(pattern) + 1
-
-
 def _unplaceable_when_steady(
     pattern: RefreshPattern, devices: Sequence[int]
 ) -> _Unplaceable | None:
-    counts = [_steady(pattern)] * len(pattern.devices)
+    counts = [steady_iterations(pattern)] * len(pattern.devices)
     lowered = lower_refresh(pattern, counts, devices=devices)
     heads = _window_heads(lowered.problem)
     return _unplaceable(lowered, heads) if isinstance(heads, int) else None
@@ -181,7 +175,7 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
     own = pattern.devices[device]
-    ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
+    ends = [data[: work.parts] for work, data in zip(own.work, own.data_ends, strict=True)]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
 
 

@@ -15,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.labels import KIND_OF
-from ppsolve.models.kinds.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
+from ppsolve.models.kinds.kfac.pattern import RefreshPattern
 from ppsolve.models.kinds.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kinds.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
@@ -181,21 +181,14 @@ def plans_of(
     -------
     list of DevicePlan
     """
-    rendezvous = rendezvous_of(pattern)
     plans = []
-    for device in pattern.devices:
-        number = device.device
+    for number, count in enumerate(lowered.iterations):
         starts = {
             (index, part): int(schedule.start[op])
             for (owner, index, part), op in lowered.op_of.items()
             if owner == number
         }
-        lengths = {
-            index: rendezvous_length(pattern, rendezvous[number, index])
-            for index in range(len(device.work))
-        }
-        count = lowered.iterations[number]
-        plans.append(plan_of_starts(pattern, number, starts, lengths, count))
+        plans.append(plan_of_starts(pattern, number, starts, count))
     return plans
 
 

@@ -252,7 +252,6 @@ def plan_of_starts(
     pattern: RefreshPattern,
     device: int,
     starts: Mapping[Part, int],
-    lengths: Mapping[int, int],
     iterations: int,
 ) -> DevicePlan:
     """Lay out the plan of a device from the starts of its work.
@@ -263,8 +262,6 @@ def plan_of_starts(
     device : int
     starts : mapping
         Start of each part in ticks from the first iteration.
-    lengths : mapping
-        Ticks of a part of each work entry (a sync takes the longest of its replicas).
     iterations : int
 
     Returns
@@ -279,7 +276,7 @@ def plan_of_starts(
         copy = _copy_of(start, begins, pattern.period, iterations)
         begin = start - copy * pattern.period
         phase = EXTRA if copy > 0 else FIRST
-        end = begin + lengths[index]
+        end = begin + pattern.lengths[device, index]
         rows[copy].append(Placed(work[index].label.text, begin, end, 0, phase, index, part))
     for row in rows:
         row.sort(key=lambda entry: _list_place(entry, work))

@@ -17,7 +17,7 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.kinds.kfac.instance import KfacInstance, TieBreak
-from ppsolve.models.kinds.kfac.pattern import RefreshPattern, rendezvous_of
+from ppsolve.models.kinds.kfac.pattern import RefreshPattern
 from ppsolve.models.kinds.kfac.result import TieBreakEntry
 from ppsolve.models.kinds.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.board import Incumbent, WrongScheduleError
@@ -176,7 +176,7 @@ class RefreshTask(Task):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Bound the iterations of each component from below, by 1 where the time is over."""
-        components = coupled_devices(self.pattern, rendezvous_of(self.pattern))
+        components = coupled_devices(self.pattern)
         self.results = [
             ComponentResult(tuple(devices), None, 1, "trivial", StopReason.TIME)
             for devices in components
