@@ -13,9 +13,8 @@ from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kinds.kfac.cycle import (
     FACTORS,
-    Place,
+    holders_of,
     modules_by_stage,
-    places,
     saved_bytes,
     sync_devices,
     work_time,
@@ -29,7 +28,7 @@ from ppsolve.models.kinds.kfac.pattern import (
     Work,
     measured_pattern,
 )
-from ppsolve.models.kinds.pipeline.steps import OPTIMIZER_KIND
+from ppsolve.models.kinds.pipeline.steps import OPTIMIZER_KIND, Place
 from ppsolve.solver.kinds.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
 
 
@@ -135,11 +134,11 @@ class _SimulatedPattern:
         self.pipeline = instance.pipeline
         self.iteration = iteration
         self.problem = iteration.problem
-        self.holders: dict[int, list[int]] = defaultdict(list)
+        self.holders = holders_of(self.pipeline)
         stages_at: dict[int, set[int]] = defaultdict(set)
-        for stage, device in places(self.pipeline):
-            self.holders[stage].append(device)
-            stages_at[device].add(stage)
+        for stage, devices in enumerate(self.holders):
+            for device in devices:
+                stages_at[device].add(stage)
         self.pipes = self.pipeline.stage_devices_of_pipes()
         self.pipe_of = self.pipeline.pipe_of_microbatch.tolist()
         self.modules_of = modules_by_stage(instance)

@@ -16,15 +16,14 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.kfac.cycle import (
     LoweredCycle,
-    Place,
+    holders_of,
     lower_iteration,
     modules_by_stage,
-    places,
 )
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kinds.kfac.labels import KIND_OF
 from ppsolve.models.kinds.kfac.pattern import RefreshPattern, windows_in
-from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND, Place
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
@@ -116,8 +115,9 @@ class PinnedIteration:
         self.preconditions: dict[Place, IntArray] = {}
         self.complete: dict[Place, int] = {}
         stages_at: dict[int, list[int]] = defaultdict(list)
-        for stage, device in places(instance.pipeline):
-            stages_at[device].append(stage)
+        for stage, devices_of in enumerate(holders_of(instance.pipeline)):
+            for device in devices_of:
+                stages_at[device].append(stage)
         devices = range(instance.pipeline.num_devices)
         busy_until = [self._finish(device, stages_at[device]) for device in devices]
         # The least distance at which iterations can follow each other.
