@@ -189,6 +189,14 @@ class RefreshPattern:
             for member, members in self.rendezvous.items()
         }
 
+    def work_in_holes(self, device: int) -> int:
+        """Return the ticks of work that a device does in its holes; syncs may have a stream."""
+        return sum(
+            work.parts * work.length
+            for work in self.devices[device].work
+            if self.syncs_in_holes or work.label.kind != "sync"
+        )
+
     def room_for(self, length: int) -> int:
         """Return the ticks that an op of `length` needs from its start to the end of its hole.
 

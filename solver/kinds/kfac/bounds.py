@@ -163,11 +163,7 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
     if fits_one_period(pattern, devices):
         for device in devices:
             capacity = sum(end - start for start, end in pattern.holes(device, 1))
-            work = sum(
-                work.parts * work.length
-                for work in pattern.devices[device].work
-                if pattern.syncs_in_holes or work.label.kind != "sync"
-            )
+            work = pattern.work_in_holes(device)
             if work > 0:
                 fewest = max(fewest, -(-work // capacity) if capacity else most + 1)
     return min(fewest, most + 1)
