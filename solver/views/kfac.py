@@ -170,8 +170,8 @@ def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[
     yield "objective", f"fewest iterations, {limit}"
     if instance.tie_break is not TieBreak.NONE:
         yield "then", f"least {instance.tie_break.value}"
-    if pattern.saved:
-        yield "saved tensors", f"capacity {_range(float(s.capacity) for s in pattern.saved)}"
+    if pattern.capacities:
+        yield "saved tensors", f"capacity {_range(map(float, pattern.capacities))}"
 
 
 def _margin(instance: KfacInstance) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -112,15 +112,6 @@ class DevicePattern:
 
 
 @dataclass(frozen=True)
-class SavedTensors:
-    """Memory that each saved input and error of a device takes, and the capacity for them."""
-
-    capacity: Fraction
-    input: Fraction
-    error: Fraction
-
-
-@dataclass(frozen=True)
 class RefreshPattern:
     """A pinned pipeline, repeated every period, and the K-FAC work of one refresh."""
 
@@ -129,7 +120,10 @@ class RefreshPattern:
     period: int  # length of an iteration in ticks, the same for every device
     margin: Fraction  # an op of length d needs more than (1 + margin) d before the end of its hole
     devices: tuple[DevicePattern, ...]
-    saved: tuple[SavedTensors, ...] = ()  # memory of each device, empty where there is no limit
+    # Memory that each saved input (``A``) and error (``B``) takes, and the capacity of each device
+    # for them; no capacities where there is no limit.
+    saved: Mapping[str, Fraction] = field(default_factory=lambda: dict.fromkeys("AB", Fraction(1)))
+    capacities: tuple[Fraction, ...] = ()
     # True if syncs occupy the device, as in measured timelines; False: its comm stream.
     syncs_in_holes: bool = True
 
@@ -294,7 +288,7 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
         for rows in in_ticks
     ]
     group_of = {device: sorted(group) for group in instance.sync_groups for device in group}
-    return RefreshPattern(
+    pattern = RefreshPattern(
         name=instance.name,
         scale=scale,
         period=scale.ticks(period),
@@ -303,7 +297,13 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
             _measured_device(number, rows, {d: syncs[d] for d in group_of.get(number, [number])})
             for number, rows in enumerate(in_ticks)
         ),
-        saved=_saved(instance),
+    )
+    if instance.saved is None:
+        return pattern
+    return replace(
+        pattern,
+        saved={"A": Fraction(instance.saved.input), "B": Fraction(instance.saved.error)},
+        capacities=tuple(entry_at(instance.saved.capacity, d) for d in range(len(devices))),
     )
 
 
@@ -338,15 +338,6 @@ def _edges(rows: Sequence[Measured], kind: str, side: int) -> list[Fraction]:
 
 def _factor(label: Label) -> tuple[str, str]:
     return label.factor, label.module
-
-
-def _saved(instance: KfacInstance) -> tuple[SavedTensors, ...]:
-    saved = instance.saved
-    if saved is None:
-        return ()
-    amounts = Fraction(saved.input), Fraction(saved.error)
-    devices = range(instance.num_devices)
-    return tuple(SavedTensors(entry_at(saved.capacity, device), *amounts) for device in devices)
 
 
 def _measured_device(

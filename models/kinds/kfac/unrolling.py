@@ -61,7 +61,7 @@ WeightOf = Callable[[Label], int]
 
 def lower_refresh(
     pattern: RefreshPattern,
-    iterations: Sequence[int],
+    iterations: int | Sequence[int],
     *,
     devices: Sequence[int] | None = None,
     weight_of: WeightOf | None = None,
@@ -77,7 +77,8 @@ def lower_refresh(
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations : sequence of int
+    iterations : int or sequence of int
+        Of all devices, or of each.
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
     weight_of : callable, optional
@@ -88,18 +89,28 @@ def lower_refresh(
     LoweredRefresh
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
-    return _RefreshLowering(
-        pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)
-    ).run()
+    counts = counts_of(pattern, iterations)
+    return _RefreshLowering(pattern, counts, list(chosen), weight_of or (lambda _: 0)).run()
 
 
-def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
+def counts_of(pattern: RefreshPattern, iterations: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the iterations of each device of a pattern; one number is that of all."""
+    if isinstance(iterations, int):
+        return (iterations,) * len(pattern.devices)
+    return tuple(iterations)
+
+
+def unrolled_ops(
+    pattern: RefreshPattern, iterations: int | Sequence[int], devices: Sequence[int]
+) -> int:
     """Return the number of ops of a refresh; a sync counts on each device that meets in it.
 
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations, devices : sequence of int
+    iterations : int or sequence of int
+        Of all devices, or of each.
+    devices : sequence of int
 
     Returns
     -------
@@ -107,28 +118,18 @@ def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Se
         Pipeline ops of all iterations and parts of K-FAC work.
     """
     chosen = [pattern.devices[device] for device in devices]
-    pinned = sum(iterations[device.device] * len(device.ops) for device in chosen)
+    counts = counts_of(pattern, iterations)
+    pinned = sum(counts[device.device] * len(device.ops) for device in chosen)
     return pinned + sum(work.parts for device in chosen for work in device.work)
 
 
-def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> None:
-    """Raise an InputError where the iterations of a refresh have too many ops.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    iterations, devices : sequence of int
-
-    Raises
-    ------
-    InputError
-        They have more than `MAX_UNROLLED` ops.
-    """
-    ops = unrolled_ops(pattern, iterations, devices)
+def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
+    """Raise an InputError where the iterations of all devices have over `MAX_UNROLLED` ops."""
+    ops = unrolled_ops(pattern, iterations, range(len(iterations)))
     if ops > MAX_UNROLLED:
-        most = max(iterations[device] for device in devices)
         raise InputError(
-            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {most} iterations",
+            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {max(iterations)} "
+            "iterations",
             source=pattern.name,
             field="iterations",
         )
@@ -259,7 +260,6 @@ class _RefreshLowering:
 
     def _add_dependencies(self, device: DevicePattern) -> Pool | None:
         """Add the precedences of a device's work; return the pool that its data is saved in."""
-        saved = self.pattern.saved[device.device] if self.pattern.saved else None
         acquires, releases = [], []
         ops_of = [
             [self.op_of[device.device, index, part] for part in range(work.parts)]
@@ -273,10 +273,10 @@ class _RefreshLowering:
             self.edges += [*zip(data, ops, strict=False), *pairwise(ops)]
             for op in ops[len(data) :]:
                 self.windows[op] = np.zeros((0, 2), dtype=np.int64)
-            if saved:
-                amount = saved.input if work.label.factor == "A" else saved.error
-                acquires += [(op, amount) for op, _ in zip(data, ops, strict=False)]
-                releases += [(op, amount) for op in ops[: len(data)]]
-        if saved is None:
+            amount = self.pattern.saved[work.label.factor]
+            acquires += [(op, amount) for op, _ in zip(data, ops, strict=False)]
+            releases += [(op, amount) for op in ops[: len(data)]]
+        if not self.pattern.capacities:
             return None
-        return Pool.of(f"device {device.device}", saved.capacity, acquires, releases)
+        capacity = self.pattern.capacities[device.device]
+        return Pool.of(f"device {device.device}", capacity, acquires, releases)

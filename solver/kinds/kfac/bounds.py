@@ -23,6 +23,9 @@ from ppsolve.solver.kinds.kfac.requirements import (
 )
 from ppsolve.solver.structure.dag import Dag
 
+Unplaceable = tuple[Problem, int]
+"""A problem and an op of it that no hole after its data has room for."""
+
 
 @dataclass(frozen=True)
 class IterationsBound:
@@ -99,24 +102,23 @@ class _Climb:
                 end, is_bracketed = tried, True
                 continue
             value, by = tried + 1, refuted
-            is_final = unplaceable and not unplaceable.has_windows and tried >= steady
-            if tried == self.most or is_final:
+            never = unplaceable and not len(unplaceable[0].windows[unplaceable[1]])
+            if tried == self.most or (never and tried >= steady):
                 op = unplaceable or _unplaceable_when_steady(self.pattern, self.devices)
                 return IterationsBound(self.most + 1, by, _why(self.pattern, op, self.most))
             step = 2 * step if leaps else 1
         return IterationsBound(value, by if value > 1 else "trivial")
 
     def _afford(self, tried: int) -> bool:
-        ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
+        ops = unrolled_ops(self.pattern, tried, self.devices)
         self.left -= ops
         return self.left >= 0 and ops <= MAX_UNROLLED and not self.clock.is_over
 
-    def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
-        counts = [tried] * len(self.pattern.devices)
-        lowered = lower_refresh(self.pattern, counts, devices=self.devices)
+    def _refuted(self, tried: int) -> tuple[str | None, Unplaceable | None]:
+        lowered = lower_refresh(self.pattern, tried, devices=self.devices)
         heads = _window_heads(lowered.problem)
         if isinstance(heads, int):
-            return "window", _unplaceable(lowered, heads)
+            return "window", (lowered.problem, heads)
         is_overfull = any(
             _is_overfull(self.pattern, lowered, device, int(resource), heads)
             for resource, device in zip(lowered.problem.span_resources, self.devices, strict=True)
@@ -124,36 +126,20 @@ class _Climb:
         return "work" if is_overfull else None, None
 
 
-def _unplaceable_when_steady(
-    pattern: RefreshPattern, devices: Sequence[int]
-) -> _Unplaceable | None:
-    counts = [steady_iterations(pattern)] * len(pattern.devices)
-    lowered = lower_refresh(pattern, counts, devices=devices)
-    heads = _window_heads(lowered.problem)
-    return _unplaceable(lowered, heads) if isinstance(heads, int) else None
+def _unplaceable_when_steady(pattern: RefreshPattern, devices: Sequence[int]) -> Unplaceable | None:
+    problem = lower_refresh(pattern, steady_iterations(pattern), devices=devices).problem
+    heads = _window_heads(problem)
+    return (problem, heads) if isinstance(heads, int) else None
 
 
-def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -> str:
+def _why(pattern: RefreshPattern, unplaceable: Unplaceable | None, most: int) -> str:
     if unplaceable is None:
         return f"the holes have no room for all work, however many iterations ({most} tried)"
-    length = f"{pattern.scale.time(unplaceable.length)} {pattern.scale.unit}"
+    problem, op = unplaceable
+    length = f"{pattern.scale.time(int(problem.duration[op]))} {pattern.scale.unit}"
     return (
-        f"{unplaceable.op} takes {length} and fits into no hole after its data, however many "
+        f"{problem.op_name(op)} takes {length} and fits into no hole after its data, however many "
         f"iterations there are (margin {float(pattern.margin):g})"
-    )
-
-
-@dataclass(frozen=True)
-class _Unplaceable:
-    op: str
-    length: int
-    has_windows: bool
-
-
-def _unplaceable(lowered: LoweredRefresh, op: int) -> _Unplaceable:
-    problem = lowered.problem
-    return _Unplaceable(
-        problem.op_name(op), int(problem.duration[op]), len(problem.windows[op]) > 0
     )
 
 

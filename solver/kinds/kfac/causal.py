@@ -116,7 +116,7 @@ def _used(pattern: RefreshPattern, starts: Starts) -> int:
 def _generate_together(
     pattern: RefreshPattern, devices: Sequence[int], iterations: int
 ) -> tuple[Starts, Member | None]:
-    lowered = lower_refresh(pattern, [iterations] * len(pattern.devices), devices=devices)
+    lowered = lower_refresh(pattern, iterations, devices=devices)
     problem = replace(lowered.problem, pools=())
 
     def rank(key: Key) -> tuple[int, int, Key]:

@@ -102,7 +102,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     try:
         plans: list[DevicePlan] = heuristic.propose(pattern)
         counts = [plan.iterations for plan in plans]
-        refuse_long(pattern, counts, range(len(counts)))
+        refuse_long(pattern, counts)
         lowered = lower_refresh(pattern, counts)
     except InputError as error:
         return RefreshOutcome(name, HeuristicStatus.FAILED, reason=str(error))

@@ -337,17 +337,12 @@ class Refresh:
 
     def _peak_saved(self, plan: DevicePlan) -> Fraction:
         device = self.pattern.devices[plan.device]
-        saved = self.pattern.saved[plan.device] if self.pattern.saved else None
-        amounts = {
-            "A": Fraction(1) if saved is None else saved.input,
-            "B": Fraction(1) if saved is None else saved.error,
-        }
         changes: list[tuple[int, Fraction]] = []
         for (index, part), start in absolute_starts(plan, self.pattern).items():
             work = device.work[index]
             data = device.data_of(work.label) if work.label.kind == "cov" else []
             if part < len(data):
-                amount = amounts[work.label.factor]
+                amount = self.pattern.saved[work.label.factor]
                 since = max(data[part].start, 0)
                 changes += [(since, amount), (start + work.length, -amount)]
         peak = held = Fraction(0)

@@ -220,7 +220,7 @@ class RefreshTask(Task):
             return None
         lowered = lower_refresh(
             self.pattern,
-            [most] * len(self.pattern.devices),
+            most,
             devices=devices,
             weight_of=end_weights(self.instance.tie_break),
         )
@@ -268,7 +268,7 @@ class RefreshTask(Task):
 
     @cached_property
     def _without_memory(self) -> Sequence[DevicePlan] | None:
-        return run_refresh_heuristic(CAUSAL, replace(self.pattern, saved=())).plans
+        return run_refresh_heuristic(CAUSAL, replace(self.pattern, capacities=())).plans
 
     @property
     def infeasible(self) -> str | None:
@@ -289,7 +289,7 @@ class RefreshTask(Task):
                 and result.best is None
                 and result.lower > self.most_iterations(result.devices)
             ):
-                if self.pattern.saved:
+                if self.pattern.capacities:
                     return f"{who} cannot keep the capacity for saved inputs and errors"
                 return f"{who} cannot place all work, however many iterations there are"
         return None
