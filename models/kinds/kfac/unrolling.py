@@ -89,12 +89,11 @@ def lower_refresh(
     LoweredRefresh
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
-    counts = counts_of(pattern, iterations)
+    counts = _counts(pattern, iterations)
     return _RefreshLowering(pattern, counts, list(chosen), weight_of or (lambda _: 0)).run()
 
 
-def counts_of(pattern: RefreshPattern, iterations: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the iterations of each device of a pattern; one number is that of all."""
+def _counts(pattern: RefreshPattern, iterations: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(iterations, int):
         return (iterations,) * len(pattern.devices)
     return tuple(iterations)
@@ -118,13 +117,25 @@ def unrolled_ops(
         Pipeline ops of all iterations and parts of K-FAC work.
     """
     chosen = [pattern.devices[device] for device in devices]
-    counts = counts_of(pattern, iterations)
+    counts = _counts(pattern, iterations)
     pinned = sum(counts[device.device] * len(device.ops) for device in chosen)
     return pinned + sum(work.parts for device in chosen for work in device.work)
 
 
 def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
-    """Raise an InputError where the iterations of all devices have over `MAX_UNROLLED` ops."""
+    """Raise an InputError where the iterations of a refresh have too many ops.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+    iterations : sequence of int
+        Of each device.
+
+    Raises
+    ------
+    InputError
+        They have more than `MAX_UNROLLED` ops.
+    """
     ops = unrolled_ops(pattern, iterations, range(len(iterations)))
     if ops > MAX_UNROLLED:
         raise InputError(

@@ -69,9 +69,8 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
         starts, iterations = _fewest_iterations(pattern, devices, generator)
         for device in devices:
             own = {key: start for key, start in starts.items() if key[0] == device}
-            parts = {(index, part): start for (_, index, part), start in own.items()}
             used = min(iterations, _used(pattern, own))
-            plans[device] = plan_of_starts(pattern, device, parts, used)
+            plans[device] = plan_of_starts(pattern, device, own, used)
     return [plans[device.device] for device in pattern.devices]
 
 

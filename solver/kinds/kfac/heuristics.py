@@ -181,15 +181,9 @@ def plans_of(
     -------
     list of DevicePlan
     """
-    plans = []
-    for number, count in enumerate(lowered.iterations):
-        starts = {
-            (index, part): int(schedule.start[op])
-            for (owner, index, part), op in lowered.op_of.items()
-            if owner == number
-        }
-        plans.append(plan_of_starts(pattern, number, starts, count))
-    return plans
+    starts = {key: int(schedule.start[op]) for key, op in lowered.op_of.items()}
+    counts = enumerate(lowered.iterations)
+    return [plan_of_starts(pattern, device, starts, count) for device, count in counts]
 
 
 def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[str, int]]:
