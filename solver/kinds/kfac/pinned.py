@@ -24,7 +24,7 @@ from ppsolve.models.kinds.kfac.pattern import RefreshPattern, windows_in
 from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND, Place
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.heuristics.list_scheduling import generate_serial, longest_tail, ranked
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
@@ -215,18 +215,18 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
     return windows
 
 
-def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+def pin_and_fill(request: Request, pattern: str) -> Proposal:
     """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
 
     Parameters
     ----------
-    instance : KfacInstance
-    problem : Problem
+    request : Request
+        For a K-FAC instance with the objective makespan.
     pattern : str
 
     Returns
     -------
-    Schedule
+    Proposal
         The best over the priority rules; the first rule's where all break a rule such as memory.
 
     Raises
@@ -235,6 +235,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
         The heuristic does not apply to the pipeline, or gives no valid schedule of it, or the
         instance pins another one.
     """
+    instance = request.instance
     if instance.pattern not in {FREE_PIPELINE, pattern}:
         raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
     try:
@@ -244,7 +245,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
     if instance.pattern == FREE_PIPELINE:
         # The margin of holes says nothing about a pipeline that is free to move.
         pinned = replace(pinned, windows={})
-    return Schedule(problem, fill_bubbles(pinned).start)
+    return Proposal(Schedule(request.problem, fill_bubbles(pinned).start))
 
 
 def fill_bubbles(pinned: Problem) -> Schedule:
