@@ -170,8 +170,8 @@ def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[
     yield "objective", f"fewest iterations, {limit}"
     if instance.tie_break is not TieBreak.NONE:
         yield "then", f"least {instance.tie_break.value}"
-    if pattern.saved:
-        yield "saved tensors", f"capacity {_range(float(s.capacity) for s in pattern.saved)}"
+    if pattern.capacities:
+        yield "saved tensors", f"capacity {_range(map(float, pattern.capacities))}"
 
 
 def _margin(instance: KfacInstance) -> str:
@@ -207,7 +207,9 @@ def _devices(pattern: RefreshPattern) -> RenderableType:
         Field("device", lambda one: one.device, 0, str),
         Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
         Field(f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure),
-        Field(f"K-FAC work\n({unit})", lambda one: time(_work(one, pattern)), 0, figure),
+        Field(
+            f"K-FAC work\n({unit})", lambda one: time(pattern.work_in_holes(one.device)), 0, figure
+        ),
         Field("work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format),
         Field("modules", _modules, 2, str),
         Field("forwards", _microbatches, 3, str),
@@ -221,15 +223,7 @@ def _pipeline(device: DevicePattern) -> int:
 
 def _share(device: DevicePattern, pattern: RefreshPattern) -> float | None:
     bubbles = pattern.period - _pipeline(device)
-    return _work(device, pattern) / bubbles if bubbles > 0 else None
-
-
-def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
-    return sum(
-        work.parts * work.length
-        for work in device.work
-        if pattern.syncs_in_holes or work.label.kind != "sync"
-    )
+    return pattern.work_in_holes(device.device) / bubbles if bubbles > 0 else None
 
 
 def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from ppsolve.models.core.timescale import TimeScale
@@ -23,6 +24,9 @@ Member = tuple[int, int]
 
 Rendezvous = dict[Member, tuple[Member, ...]]
 """For each work entry, the entries that run together with it, itself included."""
+
+PIPELINE_KINDS = ("forward", "backward")
+"""Kinds of the ops of measured pipelines."""
 
 WORK_KINDS = ("cov", "sync", "inv")
 """Curvature, sync and inversion: the classes of K-FAC work, each after the one before it."""
@@ -75,14 +79,36 @@ class DevicePattern:
         own = (op for op in self.ops if (op.kind, op.pipe) == (label.data_kind, label.pipe))
         return sorted(own, key=lambda op: op.start)
 
+    @cached_property
+    def predecessors(self) -> list[tuple[int, ...]]:
+        """For each work entry, the entries that must end before it.
 
-@dataclass(frozen=True)
-class SavedTensors:
-    """Memory that each saved input and error of a device takes, and the capacity for them."""
+        A sync waits for every curvature of its factor and module (both pipes), an inversion for the
+        curvature of its own pipe and for every sync of its factor and module.
+        """
+        of_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        for index, work in enumerate(self.work):
+            of_module[work.label.kind, work.label.factor, work.label.module].append(index)
+        found = []
+        for work in self.work:
+            label = work.label
+            before = of_module["cov", label.factor, label.module] if label.kind != "cov" else []
+            if label.kind == "inv":
+                before = [index for index in before if self.work[index].label.pipe == label.pipe]
+                before += of_module["sync", label.factor, label.module]
+            found.append(tuple(before))
+        return found
 
-    capacity: Fraction
-    input: Fraction
-    error: Fraction
+    @cached_property
+    def data_ends(self) -> list[tuple[int, ...]]:
+        """For each work entry, the ticks at which the data of its parts is ready.
+
+        Empty for work that is not curvature.
+        """
+        return [
+            tuple(op.end for op in self.data_of(work.label)) if work.label.kind == "cov" else ()
+            for work in self.work
+        ]
 
 
 @dataclass(frozen=True)
@@ -94,7 +120,10 @@ class RefreshPattern:
     period: int  # length of an iteration in ticks, the same for every device
     margin: Fraction  # an op of length d needs more than (1 + margin) d before the end of its hole
     devices: tuple[DevicePattern, ...]
-    saved: tuple[SavedTensors, ...] = ()  # memory of each device, empty where there is no limit
+    # Memory that each saved input (``A``) and error (``B``) takes, and the capacity of each device
+    # for them; no capacities where there is no limit.
+    saved: Mapping[str, Fraction] = field(default_factory=lambda: dict.fromkeys("AB", Fraction(1)))
+    capacities: tuple[Fraction, ...] = ()
     # True if syncs occupy the device, as in measured timelines; False: its comm stream.
     syncs_in_holes: bool = True
 
@@ -112,20 +141,55 @@ class RefreshPattern:
         -------
         list of (int, int)
         """
-        spans = [(op.start, op.end) for op in self.devices[device].ops]
+        spans = [(op.start, op.end) for op in self.devices[device].ops if op.end > op.start]
         last = iterations * self.period
         busy = [
-            (start + k * self.period, end + k * self.period)
-            for k in range(iterations)
-            for start, end in spans
-            if end > start
+            (start + begin, end + begin)
+            for begin in range(0, last, self.period)
+            for start, end in [(0, 0), *spans]
         ]
-        cuts = [(k * self.period, k * self.period) for k in range(iterations + 1)]
+        busy = sorted([*busy, (last, last)])
+        free_from = accumulate((end for _, end in busy), max)
         return [
-            (start, end)
-            for start, end in _gaps(sorted([*busy, *cuts]))
-            if start >= 0 and end <= last
+            (begin, end)
+            for begin, (end, _) in zip(free_from, busy[1:], strict=False)
+            if 0 <= begin < end <= last
         ]
+
+    @cached_property
+    def rendezvous(self) -> Rendezvous:
+        """The members of each work entry's rendezvous, itself included.
+
+        Only syncs have more than one. Several syncs of one factor and module on a device meet those
+        of the other devices in the order of the instance.
+        """
+        groups: dict[tuple[object, ...], list[Member]] = defaultdict(list)
+        for device in self.devices:
+            seen: Counter[tuple[object, ...]] = Counter()
+            for index, work in enumerate(device.work):
+                member = device.device, index
+                key: tuple[object, ...] = member
+                if len(work.participants) > 1:
+                    key = work.participants, work.label.factor, work.label.module
+                groups[*key, seen[key]].append(member)
+                seen[key] += 1
+        return {member: tuple(group) for group in groups.values() for member in group}
+
+    @cached_property
+    def lengths(self) -> dict[Member, int]:
+        """Ticks of a part of each work entry: of a sync, those of its slowest member."""
+        return {
+            member: max(self.devices[device].work[index].length for device, index in members)
+            for member, members in self.rendezvous.items()
+        }
+
+    def work_in_holes(self, device: int) -> int:
+        """Return the ticks of work that a device does in its holes; syncs may have a stream."""
+        return sum(
+            work.parts * work.length
+            for work in self.devices[device].work
+            if self.syncs_in_holes or work.label.kind != "sync"
+        )
 
     def room_for(self, length: int) -> int:
         """Return the ticks that an op of `length` needs from its start to the end of its hole.
@@ -157,50 +221,6 @@ def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
     return [(start, end - room) for start, end in holes if end - room >= start]
 
 
-def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:
-    reached: int | None = None
-    for start, end in busy:
-        if reached is not None and start > reached:
-            yield reached, start
-        reached = end if reached is None else max(reached, end)
-
-
-def rendezvous_of(pattern: RefreshPattern) -> Rendezvous:
-    """Return the members of each work entry's rendezvous, itself included.
-
-    Only syncs have more than one. Several syncs of one factor and module on a device meet those of
-    the other devices in the order of the instance.
-    """
-    groups: dict[tuple[object, ...], list[Member]] = defaultdict(list)
-    for device in pattern.devices:
-        seen: dict[tuple[object, ...], int] = defaultdict(int)
-        for index, work in enumerate(device.work):
-            key = (work.participants, work.label.factor, work.label.module)
-            if len(work.participants) < 2:
-                groups[device.device, index].append((device.device, index))
-                continue
-            groups[(*key, seen[key])].append((device.device, index))
-            seen[key] += 1
-    return {member: tuple(group) for group in groups.values() for member in group}
-
-
-def rendezvous_length(pattern: RefreshPattern, members: Sequence[Member]) -> int:
-    """Return the length of a rendezvous: that of its slowest member.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    members : sequence of (int, int)
-        Device and index of each work entry.
-
-    Returns
-    -------
-    int
-        Ticks that it takes on each of the devices.
-    """
-    return max(pattern.devices[device].work[index].length for device, index in members)
-
-
 def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
     """Intersect two lists of closed intervals.
 
@@ -226,7 +246,8 @@ def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
     return found
 
 
-Pairs = list[tuple[Label, tuple[Decimal, Decimal] | tuple[None, None]]]
+Measured = tuple[Label, tuple[Any, Any] | None]
+"""An op and where it ran, in the instance's unit or in ticks; None where nothing ran."""
 
 
 def measured_pattern(instance: KfacInstance) -> RefreshPattern:
@@ -244,59 +265,69 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
         its curvature by, a pipeline op is ``[null, null]``, or the times have no common tick.
     """
     assert instance.timelines is not None
-    devices = [list(_last_step(timeline)) for timeline in instance.timelines]
-    for number, pairs in enumerate(devices):
-        _refuse_unmeasured(number, pairs)
+    devices = [list(_last_step(*timeline)) for timeline in enumerate(instance.timelines)]
     origin = min(_edges(devices[0], "forward", 0))
-    period = Fraction(max(_edges(devices[0], "backward", 1))) - Fraction(origin)
+    period = max(_edges(devices[0], "backward", 1)) - origin
     if period <= 0:
         raise InputError(
             "expected the last backward to end after the first forward starts",
             field="timelines[0].call_backward",
         )
-    times = {
-        abs(Fraction(time) - Fraction(origin))
-        for pairs in devices
-        for _, pair in pairs
-        for time in pair
-        if time is not None
-    }
+    times = {abs(time - origin) for rows in devices for _, pair in rows for time in pair or ()}
     scale = TimeScale.fit(times, instance.time_unit, exact=True)
-    reader = _Reader(instance, scale, Fraction(origin), devices)
-    return RefreshPattern(
+
+    def ticks(time: Fraction) -> int:
+        return int((time - origin) / scale.tick)
+
+    in_ticks: list[list[Measured]] = [
+        [(label, pair and (ticks(pair[0]), ticks(pair[1]))) for label, pair in rows]
+        for rows in devices
+    ]
+    syncs = [
+        {_factor(label) for label, pair in rows if label.kind == "sync" and pair}
+        for rows in in_ticks
+    ]
+    group_of = {device: sorted(group) for group in instance.sync_groups for device in group}
+    pattern = RefreshPattern(
         name=instance.name,
         scale=scale,
         period=scale.ticks(period),
         margin=Fraction(instance.margin_ratio),
-        devices=tuple(reader.device(number) for number in range(len(devices))),
-        saved=_saved(instance),
+        devices=tuple(
+            _measured_device(number, rows, {d: syncs[d] for d in group_of.get(number, [number])})
+            for number, rows in enumerate(in_ticks)
+        ),
+    )
+    if instance.saved is None:
+        return pattern
+    return replace(
+        pattern,
+        saved={"A": Fraction(instance.saved.input), "B": Fraction(instance.saved.error)},
+        capacities=tuple(entry_at(instance.saved.capacity, d) for d in range(len(devices))),
     )
 
 
-def _last_step(timeline: dict[str, Any]) -> Iterator[Any]:
+def _last_step(number: int, timeline: dict[str, Any]) -> Iterator[Measured]:
     # ``start_end`` has one pair per step; of several steps every list keeps its last len/steps.
     steps = len(timeline.get(PROFILED_STEP, ()))
     for text, pairs in timeline.items():
         label = parse_label(text)
         if label is None or label.kind == "step":
             continue
-        kept = pairs[-(len(pairs) // steps) :] if steps > 1 else pairs
-        for pair in kept:
-            yield label, pair
+        for start, end in pairs[-(len(pairs) // steps) :] if steps > 1 else pairs:
+            if start is not None:
+                yield label, (Fraction(start), Fraction(end))
+            elif label.kind in PIPELINE_KINDS:
+                raise InputError(
+                    "expected [start, end] for an op of the pipeline, got [null, null]",
+                    field=f"timelines[{number}].{label.text}",
+                )
+            else:
+                yield label, None
 
 
-def _refuse_unmeasured(number: int, pairs: Pairs) -> None:
-    for label, (start, _) in pairs:
-        if label.kind in {"forward", "backward"} and start is None:
-            raise InputError(
-                "expected [start, end] for an op of the pipeline, got [null, null]",
-                field=f"timelines[{number}].{label.text}",
-            )
-
-
-def _edges(pairs: Pairs, kind: str, side: int) -> list[Decimal]:
-    found = [pair[side] for label, pair in pairs if label.kind == kind]
-    times = [time for time in found if time is not None]
+def _edges(rows: Sequence[Measured], kind: str, side: int) -> list[Fraction]:
+    times = [pair[side] for label, pair in rows if label.kind == kind and pair]
     if not times:
         raise InputError(
             f"expected at least one call_{kind} (node 0 fixes the time axis)",
@@ -305,69 +336,34 @@ def _edges(pairs: Pairs, kind: str, side: int) -> list[Decimal]:
     return times
 
 
-def _saved(instance: KfacInstance) -> tuple[SavedTensors, ...]:
-    saved = instance.saved
-    if saved is None:
-        return ()
-    amounts = Fraction(saved.input), Fraction(saved.error)
-    devices = range(instance.num_devices)
-    return tuple(SavedTensors(entry_at(saved.capacity, device), *amounts) for device in devices)
+def _factor(label: Label) -> tuple[str, str]:
+    return label.factor, label.module
 
 
-class _Reader:
-    def __init__(
-        self, instance: KfacInstance, scale: TimeScale, origin: Fraction, devices: list[Pairs]
-    ) -> None:
-        self.scale = scale
-        self.origin = origin
-        self.devices = devices
-        self.group_of = {d: tuple(sorted(g)) for g in instance.sync_groups for d in g}
-        self.syncs = [
-            {
-                (label.factor, label.module)
-                for label, pair in pairs
-                if label.kind == "sync" and pair[0] is not None
-            }
-            for pairs in devices
-        ]
-
-    def device(self, number: int) -> DevicePattern:
-        ops: list[PinnedOp] = []
-        work: list[Work] = []
-        seen: Counter[str] = Counter()
-        parts = sum(
-            label.kind == "forward" and label.pipe == 0 for label, _ in self.devices[number]
-        )
-        for label, (start, end) in self.devices[number]:
-            recorded = None
-            if start is not None and end is not None:
-                recorded = (self._ticks(start), self._ticks(end))
-            if label.kind not in {"forward", "backward"}:
-                entry = self._work(number, label, recorded, parts)
-                work.append(replace(entry, number=seen[label.text]))
-                seen[label.text] += 1
-            elif recorded is not None:
-                ops.append(PinnedOp(label.text, label.kind, label.pipe, *recorded))
-        return DevicePattern(number, tuple(ops), tuple(work))
-
-    def _ticks(self, time: Decimal) -> int:
-        distance = Fraction(time) - self.origin
-        return -self.scale.ticks(-distance) if distance < 0 else self.scale.ticks(distance)
-
-    def _work(
-        self, number: int, label: Label, recorded: tuple[int, int] | None, parts: int
-    ) -> Work:
-        if label.kind != "cov":
-            parts = 1
-        elif parts == 0:
+def _measured_device(
+    number: int, rows: Sequence[Measured], syncs: Mapping[int, set[tuple[str, str]]]
+) -> DevicePattern:
+    """Return a device; `syncs` has the factors and modules that each device of its group syncs."""
+    ops = tuple(
+        PinnedOp(label.text, label.kind, label.pipe, *pair)
+        for label, pair in rows
+        if label.kind in PIPELINE_KINDS and pair
+    )
+    parts = DevicePattern(number, ops, ()).num_microbatches
+    work: list[Work] = []
+    seen: Counter[str] = Counter()
+    for label, pair in rows:
+        if label.kind in PIPELINE_KINDS:
+            continue
+        if label.kind == "cov" and parts == 0:
             raise InputError(
                 "expected call_forward entries: curvature has one part per forward",
                 field=f"timelines[{number}].call_forward",
             )
-        participants: tuple[int, ...] = (number,)
-        if label.kind == "sync" and recorded is not None:
-            key = (label.factor, label.module)
-            group = self.group_of.get(number, participants)
-            participants = tuple(device for device in group if key in self.syncs[device])
-        length = 0 if recorded is None else recorded[1] - recorded[0]
-        return Work(label, parts, length // parts, recorded, participants)
+        count = parts if label.kind == "cov" else 1
+        length = pair[1] - pair[0] if pair else 0
+        meets = label.kind == "sync" and pair
+        devices = [d for d, own in syncs.items() if _factor(label) in own] if meets else [number]
+        work.append(Work(label, count, length // count, pair, tuple(devices), seen[label.text]))
+        seen[label.text] += 1
+    return DevicePattern(number, ops, tuple(work))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache, reduce
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from ppsolve.models.kinds.kfac.pattern import (
     RefreshPattern,
     Work,
     common_starts,
-    rendezvous_length,
-    rendezvous_of,
     windows_in,
 )
 
@@ -63,7 +61,7 @@ WeightOf = Callable[[Label], int]
 
 def lower_refresh(
     pattern: RefreshPattern,
-    iterations: Sequence[int],
+    iterations: int | Sequence[int],
     *,
     devices: Sequence[int] | None = None,
     weight_of: WeightOf | None = None,
@@ -79,7 +77,8 @@ def lower_refresh(
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations : sequence of int
+    iterations : int or sequence of int
+        Of all devices, or of each.
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
     weight_of : callable, optional
@@ -90,18 +89,27 @@ def lower_refresh(
     LoweredRefresh
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
-    return _RefreshLowering(
-        pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)
-    ).run()
+    counts = _counts(pattern, iterations)
+    return _RefreshLowering(pattern, counts, list(chosen), weight_of or (lambda _: 0)).run()
 
 
-def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
+def _counts(pattern: RefreshPattern, iterations: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(iterations, int):
+        return (iterations,) * len(pattern.devices)
+    return tuple(iterations)
+
+
+def unrolled_ops(
+    pattern: RefreshPattern, iterations: int | Sequence[int], devices: Sequence[int]
+) -> int:
     """Return the number of ops of a refresh; a sync counts on each device that meets in it.
 
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations, devices : sequence of int
+    iterations : int or sequence of int
+        Of all devices, or of each.
+    devices : sequence of int
 
     Returns
     -------
@@ -109,28 +117,30 @@ def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Se
         Pipeline ops of all iterations and parts of K-FAC work.
     """
     chosen = [pattern.devices[device] for device in devices]
-    pinned = sum(iterations[device.device] * len(device.ops) for device in chosen)
+    counts = _counts(pattern, iterations)
+    pinned = sum(counts[device.device] * len(device.ops) for device in chosen)
     return pinned + sum(work.parts for device in chosen for work in device.work)
 
 
-def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> None:
+def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
     """Raise an InputError where the iterations of a refresh have too many ops.
 
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations, devices : sequence of int
+    iterations : sequence of int
+        Of each device.
 
     Raises
     ------
     InputError
         They have more than `MAX_UNROLLED` ops.
     """
-    ops = unrolled_ops(pattern, iterations, devices)
+    ops = unrolled_ops(pattern, iterations, range(len(iterations)))
     if ops > MAX_UNROLLED:
-        most = max(iterations[device] for device in devices)
         raise InputError(
-            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {most} iterations",
+            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {max(iterations)} "
+            "iterations",
             source=pattern.name,
             field="iterations",
         )
@@ -145,10 +155,8 @@ class _RefreshLowering:
         weight_of: WeightOf,
     ) -> None:
         self.pattern = pattern
-        self.rendezvous = rendezvous_of(pattern)
         self.iterations = iterations
         self.devices = [pattern.devices[device] for device in devices]
-        self.chosen = set(devices)
         self.weight_of = weight_of
         self.builder = ProblemBuilder(pattern.name, pattern.scale, Objective.COMPLETION)
         self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
@@ -159,7 +167,8 @@ class _RefreshLowering:
         self.weights: dict[int, int] = {}
         self.edges: list[tuple[int, int]] = []
         self.op_of: dict[Key, int] = {}
-        self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        # Ops of iteration 0 by device, kind and pipe, in the order in which they start.
+        self.data_ops: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         self.holes_of = cache(lambda device: pattern.holes(device, iterations[device]))
         # Ops of one length on the same devices share one array of windows.
         self.windows_of = cache(self._windows)
@@ -168,44 +177,35 @@ class _RefreshLowering:
         for device in self.devices:
             self._add_pipeline(device)
         self._add_work()
-        for device in self.devices:
-            self._add_dependencies(device)
+        pools = [self._add_dependencies(device) for device in self.devices]
         before, after = np.array(self.edges, dtype=np.int64).reshape(-1, 2).T
         self.builder.add_precedences(before, after)
         weight = np.zeros(len(self.names), dtype=np.int64)
         weight[list(self.weights)] = list(self.weights.values())
         self.builder.span_resources = list(self.compute.values())
-        self.builder.pools, self.builder.weight = self._pools(), weight
-        problem = self.builder.build()
-        return LoweredRefresh(problem, self.iterations, self.op_of)
+        self.builder.pools, self.builder.weight = [pool for pool in pools if pool], weight
+        return LoweredRefresh(self.builder.build(), self.iterations, self.op_of)
 
     def _add_pipeline(self, device: DevicePattern) -> None:
         copies = self._copies(device)
-        if not copies:
-            return
+        kinds = [self.builder.kind_number(PINNED_KINDS[op.kind]) for *_, op in copies]
+        spans = [(start, start + op.end - op.start) for start, _, _, op in copies]
         # A clock that runs ahead measures ops before time 0, where a problem has none.
-        begins = [max(start, 0) for start, _, _, _ in copies]
-        ends = [max(start + op.end - op.start, 0) for start, _, _, op in copies]
+        begins, ends = np.maximum(np.array(spans, dtype=np.int64).reshape(-1, 2), 0).T
         added = self.builder.add_ops(
-            np.array(
-                [self.builder.kind_number(PINNED_KINDS[op.kind]) for *_, op in copies],
-                dtype=np.int64,
-            ),
-            np.array(ends, dtype=np.int64) - np.array(begins, dtype=np.int64),
+            np.array(kinds, dtype=np.int64),
+            ends - begins,
             self._occupied(device.device, begins, ends),
-            OpLabels(
-                stage=device.device,
-                device=device.device,
-                microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
-            ),
-            pinned=np.array(begins, dtype=np.int64),
+            OpLabels(device.device, device.device, [number for _, _, number, _ in copies]),
+            pinned=begins,
         )
         for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
             self.names[op] = f"{device.device}/{pinned.label}#{number}@{k}"
             if k == 0:
-                self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
+                self.data_ops[device.device, pinned.kind, pinned.pipe].append(op)
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
+        # Start, iteration and number among the ops of its label.
         numbers: Counter[str] = Counter()
         found = []
         for op in sorted(device.ops, key=lambda op: op.start):
@@ -214,11 +214,11 @@ class _RefreshLowering:
             numbers[op.label] += 1
         return sorted(found, key=lambda copy: copy[:3])
 
-    def _occupied(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
+    def _occupied(self, device: int, begins: IntArray, ends: IntArray) -> IntArray:
         # Copies overlap where a device takes longer than the period; holes are what all leave.
         occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
         busy_until = 0
-        for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        for place, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
             if begin >= busy_until:
                 occupied[place] = self.compute[device]
                 busy_until = end
@@ -230,24 +230,23 @@ class _RefreshLowering:
         streams: list[list[int]] = []
         for device in self.devices:
             for index, work in enumerate(device.work):
-                members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
+                members = self.pattern.rendezvous[device.device, index]
                 if members[0] != (device.device, index):
                     # The first device that meets has added the op for all of them.
                     self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
                     continue
-                length = rendezvous_length(self.pattern, members)
+                length = self.pattern.lengths[device.device, index]
                 kind = self.builder.kind_number(KIND_OF[work.label.kind, work.label.factor])
                 numbers = range(work.parts) if work.label.kind == "cov" else [FREE]
                 rows += [(kind, length, device.device, number) for number in numbers]
                 devices = tuple(d for d, _ in members)
-                own = self._name_work(devices, index, work, length)
-                streams += [own] * work.parts
-        if rows:
-            kinds, durations, owners, microbatches = np.array(rows, dtype=np.int64).T
-            width = max(map(len, streams))
-            table = [own + [FREE] * (width - len(own)) for own in streams]
-            labels = OpLabels(owners, owners, microbatches)
-            self.builder.add_ops(kinds, durations, np.array(table, dtype=np.int64), labels)
+                streams += [self._name_work(devices, index, work, length)] * work.parts
+        kinds, durations, owners, microbatches = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+        width = max(map(len, streams), default=1)
+        table = [own + [FREE] * (width - len(own)) for own in streams]
+        resources = np.array(table, dtype=np.int64).reshape(-1, width)
+        labels = OpLabels(owners, owners, microbatches)
+        self.builder.add_ops(kinds, durations, resources, labels)
 
     def _name_work(
         self, devices: tuple[int, ...], index: int, work: Work, length: int
@@ -265,70 +264,30 @@ class _RefreshLowering:
         streams = self.compute if in_hole else self.comm
         return [streams[device] for device in devices]
 
-    def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
+    def _windows(self, devices: tuple[int, ...], length: int) -> IntArray:
         room = self.pattern.room_for(length)
-        windows = (windows_in(self.holes_of(device), room) for device in members)
+        windows = (windows_in(self.holes_of(device), room) for device in devices)
         return np.array(reduce(common_starts, windows), dtype=np.int64).reshape(-1, 2)
 
-    def _add_dependencies(self, device: DevicePattern) -> None:
-        d = device.device
-        curvature: dict[tuple[str, str], list[int]] = defaultdict(list)
-        own: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-        syncs: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for index, work in enumerate(device.work):
-            label = work.label
-            ops = [self.op_of[d, index, part] for part in range(work.parts)]
-            if label.kind == "cov":
-                self._after_data(d, label, ops)
-                curvature[label.factor, label.module] += ops
-                own[label.factor, label.module, label.pipe] += ops
-            elif label.kind == "sync":
-                syncs[label.factor, label.module] += ops
-        for key, ops in syncs.items():
-            for op in ops:
-                self._precede(curvature[key], op)
-        for index, work in enumerate(device.work):
-            label = work.label
-            if label.kind == "inv":
-                op = self.op_of[d, index, 0]
-                self._precede(own[label.factor, label.module, label.pipe], op)
-                self._precede(syncs[label.factor, label.module], op)
-
-    def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
-        data = sorted(self.data_ops[device, label.data_kind, label.pipe])
-        for part, op in enumerate(ops):
-            if part < len(data):
-                self.edges.append((data[part][1], op))
-            else:
-                self.windows[op] = np.zeros((0, 2), dtype=np.int64)
-            if part:
-                self.edges.append((ops[part - 1], op))
-
-    def _precede(self, before: list[int], after: int) -> None:
-        self.edges += [(op, after) for op in before]
-
-    def _pools(self) -> list[Pool]:
-        return [self._pool(device) for device in self.devices] if self.pattern.saved else []
-
-    def _pool(self, device: DevicePattern) -> Pool:
-        saved = self.pattern.saved[device.device]
-        events: list[tuple[int, int, int]] = []
-        for index, work in enumerate(device.work):
-            label = work.label
-            if label.kind != "cov":
+    def _add_dependencies(self, device: DevicePattern) -> Pool | None:
+        """Add the precedences of a device's work; return the pool that its data is saved in."""
+        acquires, releases = [], []
+        ops_of = [
+            [self.op_of[device.device, index, part] for part in range(work.parts)]
+            for index, work in enumerate(device.work)
+        ]
+        for work, ops, others in zip(device.work, ops_of, device.predecessors, strict=True):
+            self.edges += [(op, ops[0]) for other in others for op in ops_of[other]]
+            if work.label.kind != "cov":
                 continue
-            amount = 0 if label.factor == "A" else 1
-            data = sorted(self.data_ops[device.device, label.data_kind, label.pipe])
-            for part in range(min(work.parts, len(data))):
-                events.append((data[part][1], self.op_of[device.device, index, part], amount))
-        saving, freeing, amounts = np.array(events, dtype=np.int64).reshape(-1, 3).T
-        return Pool(
-            name=f"device {device.device}",
-            capacity=saved.capacity,
-            initial=Fraction(0),
-            amounts=(saved.input, saved.error),
-            acquire_op=saving,
-            acquire_amount=amounts,
-            release_op=freeing,
-            release_amount=amounts,
-        )
+            data = self.data_ops[device.device, work.label.data_kind, work.label.pipe]
+            self.edges += [*zip(data, ops, strict=False), *pairwise(ops)]
+            for op in ops[len(data) :]:
+                self.windows[op] = np.zeros((0, 2), dtype=np.int64)
+            amount = self.pattern.saved[work.label.factor]
+            acquires += [(op, amount) for op, _ in zip(data, ops, strict=False)]
+            releases += [(op, amount) for op in ops[: len(data)]]
+        if not self.pattern.capacities:
+            return None
+        capacity = self.pattern.capacities[device.device]
+        return Pool.of(f"device {device.device}", capacity, acquires, releases)

@@ -17,12 +17,14 @@ from ppsolve.models.kinds.kfac.unrolling import (
 )
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.kfac.requirements import (
-    data_ends,
     fits_one_period,
-    iterations_until_steady,
     most_iterations,
+    steady_iterations,
 )
 from ppsolve.solver.structure.dag import Dag
+
+Unplaceable = tuple[Problem, int]
+"""A problem and an op of it that no hole after its data has room for."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class _Climb:
         and the last one is halved.
         """
         by, step, end = "work", 1, self.most + 1
-        leaps, steady = fits_one_period(self.pattern, self.devices), _steady(self.pattern)
+        leaps, steady = fits_one_period(self.pattern, self.devices), steady_iterations(self.pattern)
         is_bracketed = False
         while value < end:
             tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
@@ -100,24 +102,23 @@ class _Climb:
                 end, is_bracketed = tried, True
                 continue
             value, by = tried + 1, refuted
-            is_final = unplaceable and not unplaceable.has_windows and tried >= steady
-            if tried == self.most or is_final:
+            never = unplaceable and not len(unplaceable[0].windows[unplaceable[1]])
+            if tried == self.most or (never and tried >= steady):
                 op = unplaceable or _unplaceable_when_steady(self.pattern, self.devices)
                 return IterationsBound(self.most + 1, by, _why(self.pattern, op, self.most))
             step = 2 * step if leaps else 1
         return IterationsBound(value, by if value > 1 else "trivial")
 
     def _afford(self, tried: int) -> bool:
-        ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
+        ops = unrolled_ops(self.pattern, tried, self.devices)
         self.left -= ops
         return self.left >= 0 and ops <= MAX_UNROLLED and not self.clock.is_over
 
-    def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
-        counts = [tried] * len(self.pattern.devices)
-        lowered = lower_refresh(self.pattern, counts, devices=self.devices)
+    def _refuted(self, tried: int) -> tuple[str | None, Unplaceable | None]:
+        lowered = lower_refresh(self.pattern, tried, devices=self.devices)
         heads = _window_heads(lowered.problem)
         if isinstance(heads, int):
-            return "window", _unplaceable(lowered, heads)
+            return "window", (lowered.problem, heads)
         is_overfull = any(
             _is_overfull(self.pattern, lowered, device, int(resource), heads)
             for resource, device in zip(lowered.problem.span_resources, self.devices, strict=True)
@@ -125,41 +126,20 @@ class _Climb:
         return "work" if is_overfull else None, None
 
 
-def _steady(pattern: RefreshPattern) -> int:
-    # Holes do not repeat at either end; one iteration more has those that do.
-    return 2 * iterations_until_steady(pattern) + 1
+def _unplaceable_when_steady(pattern: RefreshPattern, devices: Sequence[int]) -> Unplaceable | None:
+    problem = lower_refresh(pattern, steady_iterations(pattern), devices=devices).problem
+    heads = _window_heads(problem)
+    return (problem, heads) if isinstance(heads, int) else None
 
 
-def _unplaceable_when_steady(
-    pattern: RefreshPattern, devices: Sequence[int]
-) -> _Unplaceable | None:
-    counts = [_steady(pattern)] * len(pattern.devices)
-    lowered = lower_refresh(pattern, counts, devices=devices)
-    heads = _window_heads(lowered.problem)
-    return _unplaceable(lowered, heads) if isinstance(heads, int) else None
-
-
-def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -> str:
+def _why(pattern: RefreshPattern, unplaceable: Unplaceable | None, most: int) -> str:
     if unplaceable is None:
         return f"the holes have no room for all work, however many iterations ({most} tried)"
-    length = f"{pattern.scale.time(unplaceable.length)} {pattern.scale.unit}"
+    problem, op = unplaceable
+    length = f"{pattern.scale.time(int(problem.duration[op]))} {pattern.scale.unit}"
     return (
-        f"{unplaceable.op} takes {length} and fits into no hole after its data, however many "
+        f"{problem.op_name(op)} takes {length} and fits into no hole after its data, however many "
         f"iterations there are (margin {float(pattern.margin):g})"
-    )
-
-
-@dataclass(frozen=True)
-class _Unplaceable:
-    op: str
-    length: int
-    has_windows: bool
-
-
-def _unplaceable(lowered: LoweredRefresh, op: int) -> _Unplaceable:
-    problem = lowered.problem
-    return _Unplaceable(
-        problem.op_name(op), int(problem.duration[op]), len(problem.windows[op]) > 0
     )
 
 
@@ -169,11 +149,7 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
     if fits_one_period(pattern, devices):
         for device in devices:
             capacity = sum(end - start for start, end in pattern.holes(device, 1))
-            work = sum(
-                work.parts * work.length
-                for work in pattern.devices[device].work
-                if pattern.syncs_in_holes or work.label.kind != "sync"
-            )
+            work = pattern.work_in_holes(device)
             if work > 0:
                 fewest = max(fewest, -(-work // capacity) if capacity else most + 1)
     return min(fewest, most + 1)
@@ -181,7 +157,7 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
     own = pattern.devices[device]
-    ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
+    ends = [data[: work.parts] for work, data in zip(own.work, own.data_ends, strict=True)]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.kfac.pattern import (
-    Hole,
-    Member,
-    RefreshPattern,
-    Rendezvous,
-    rendezvous_length,
-    rendezvous_of,
-)
+from ppsolve.models.kinds.kfac.pattern import Member, RefreshPattern
 from ppsolve.models.kinds.kfac.unrolling import Key, lower_refresh
 from ppsolve.solver.heuristics.list_scheduling import generate_serial, ranked
 from ppsolve.solver.kinds.kfac.placement import (
@@ -30,56 +22,18 @@ from ppsolve.solver.kinds.kfac.placement import (
 )
 from ppsolve.solver.kinds.kfac.requirements import (
     coupled_devices,
-    data_ends,
     most_iterations,
     most_unrolled,
-    predecessors,
     refuse_missing_data,
     refuse_unplaceable,
     too_long,
 )
 
-Starts = dict[tuple[int, int, int], int]
+Starts = dict[Key, int]
 """Start in ticks by device, index of its work entry, and part."""
-
-Room = Callable[[int], int]
-"""From the length of an op to the ticks that it needs up to the end of its hole."""
-
-
-@dataclass(frozen=True)
-class _SerialGenerator:
-    pattern: RefreshPattern
-    devices: Sequence[int]
-    rendezvous: Rendezvous
-
-    def _rank(self, key: Key) -> tuple[int, int, Key]:
-        works = [self.pattern.devices[d].work[index] for d, index in self.rendezvous[key[:2]]]
-        return work_class(works[0]), min(map(recorded_start, works)), key
-
-    def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
-        """Return the starts within so many iterations, and the first work that fits nowhere."""
-        counts = [iterations] * len(self.pattern.devices)
-        lowered = lower_refresh(self.pattern, counts, devices=self.devices)
-        problem = replace(lowered.problem, pools=())
-        order = sorted(lowered.op_of, key=self._rank)
-        place = np.full(problem.num_ops, -1, dtype=np.int64)
-        for number, key in reversed(list(enumerate(order))):
-            place[lowered.op_of[key]] = number
-        start = generate_serial(problem, ranked(place)).start.tolist()
-        last = iterations * self.pattern.period - problem.duration
-        for key in order:
-            op = lowered.op_of[key]
-            windows = problem.windows.get(op, np.array([[0, last[op]]]))
-            if not np.any((windows[:, 0] <= start[op]) & (start[op] <= windows[:, 1])):
-                return {}, key[:2]
-        return {key: start[op] for key, op in lowered.op_of.items()}, None
-
 
 Generator = Callable[[int], tuple[Starts, Member | None]]
 """From a number of iterations to starts, and the work that found no room in them."""
-
-Lengths = dict[int, dict[int, int]]
-"""Ticks that a part of each work entry takes, by device and index."""
 
 
 def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> list[DevicePlan]:
@@ -104,27 +58,24 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
         Work fits in no hole, or a curvature part has no op that makes its data.
     """
     refuse_missing_data(pattern)
-    rendezvous = rendezvous_of(pattern)
-    refuse_unplaceable(pattern, rendezvous)
-    room = cache(pattern.room_for)
-    lengths: Lengths = {device.device: {} for device in pattern.devices}
-    for (device, index), members in rendezvous.items():
-        lengths[device][index] = rendezvous_length(pattern, members)
+    refuse_unplaceable(pattern)
     plans: dict[int, DevicePlan] = {}
-    for devices in coupled_devices(pattern, rendezvous):
+    for devices in coupled_devices(pattern):
         generator: Generator = (
-            _Chronological(pattern, devices[0], room, order)
+            _Chronological(pattern, devices[0], order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else _SerialGenerator(pattern, devices, rendezvous)
+            else partial(_generate_together, pattern, devices)
         )
-        starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
+        starts, iterations = _fewest_iterations(pattern, devices, generator)
         for device in devices:
-            plans[device] = _plan(pattern, device, starts, lengths, iterations)
+            own = {key: start for key, start in starts.items() if key[0] == device}
+            used = min(iterations, _used(pattern, own))
+            plans[device] = plan_of_starts(pattern, device, own, used)
     return [plans[device.device] for device in pattern.devices]
 
 
 def _fewest_iterations(
-    pattern: RefreshPattern, devices: Sequence[int], generate: Generator, lengths: Lengths
+    pattern: RefreshPattern, devices: Sequence[int], generate: Generator
 ) -> tuple[Starts, int]:
     # Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops
     # of clocks that run ahead no longer follow. So one fewer is tried.
@@ -144,45 +95,60 @@ def _fewest_iterations(
             raise too_long(pattern, devices, iterations)
         failed, iterations = iterations, min(2 * iterations, servable)
         starts, unplaced = generate(iterations)
-    iterations = min(iterations, _used(pattern, starts, lengths))
+    iterations = min(iterations, _used(pattern, starts))
     while iterations - 1 > failed:
         shorter, unplaced = generate(iterations - 1)
         if unplaced is not None:
             break
         starts = shorter
-        iterations = min(iterations - 1, _used(pattern, starts, lengths))
+        iterations = min(iterations - 1, _used(pattern, starts))
     return starts, iterations
 
 
-def _used(pattern: RefreshPattern, starts: Starts, lengths: Lengths) -> int:
-    return max(
-        (
-            max(-(-(start + lengths[device][index]) // pattern.period), start // pattern.period + 1)
-            for (device, index, _), start in starts.items()
-        ),
-        default=1,
-    )
+def _used(pattern: RefreshPattern, starts: Starts) -> int:
+    period, lengths = pattern.period, pattern.lengths
+    ends = (start + lengths[device, index] for (device, index, _), start in starts.items())
+    pairs = zip(starts.values(), ends, strict=True)
+    return max((max(-(-end // period), start // period + 1) for start, end in pairs), default=1)
 
 
-def _plan(
-    pattern: RefreshPattern, device: int, starts: Starts, lengths: Lengths, iterations: int
-) -> DevicePlan:
-    own = {key: start for key, start in starts.items() if key[0] == device}
-    parts = {(index, part): start for (_, index, part), start in own.items()}
-    used = min(iterations, _used(pattern, own, lengths))
-    return plan_of_starts(pattern, device, parts, lengths[device], used)
+def _generate_together(
+    pattern: RefreshPattern, devices: Sequence[int], iterations: int
+) -> tuple[Starts, Member | None]:
+    lowered = lower_refresh(pattern, iterations, devices=devices)
+    problem = replace(lowered.problem, pools=())
+
+    def rank(key: Key) -> tuple[int, int, Key]:
+        members = pattern.rendezvous[key[:2]]
+        works = [pattern.devices[device].work[index] for device, index in members]
+        return work_class(works[0]), min(map(recorded_start, works)), key
+
+    order = sorted(lowered.op_of, key=rank)
+    place = np.full(problem.num_ops, -1, dtype=np.int64)
+    for number, key in reversed(list(enumerate(order))):
+        place[lowered.op_of[key]] = number
+    start = generate_serial(problem, ranked(place)).start.tolist()
+    last = iterations * pattern.period - problem.duration
+    for key in order:
+        op = lowered.op_of[key]
+        windows = problem.windows.get(op, np.array([[0, last[op]]]))
+        if not np.any((windows[:, 0] <= start[op]) & (start[op] <= windows[:, 1])):
+            return {}, key[:2]
+    return {key: start[op] for key, op in lowered.op_of.items()}, None
 
 
 class _Chronological:
-    def __init__(self, pattern: RefreshPattern, device: int, room: Room, order: Order) -> None:
+    def __init__(self, pattern: RefreshPattern, device: int, order: Order) -> None:
         self.pattern = pattern
         self.device = device
-        self.room = room
-        self.work = pattern.devices[device].work
-        self.order = order(pattern.devices[device])
-        self.data = data_ends(pattern.devices[device])
-        self.before = predecessors(pattern.devices[device])
-        self.after: list[list[int]] = [[] for _ in self.work]
+        own = pattern.devices[device]
+        self.work = own.work
+        self.rooms = [pattern.room_for(work.length) for work in own.work]
+        self.shortest = min(self.rooms, default=0)
+        self.order = order(own)
+        self.data = own.data_ends
+        self.before = own.predecessors
+        self.after: list[list[int]] = [[] for _ in own.work]
         for index, others in enumerate(self.before):
             for other in others:
                 self.after[other].append(index)
@@ -195,13 +161,11 @@ class _Chronological:
         self.ready: list[int | None] = [
             None if others else self._data(index) for index, others in enumerate(self.before)
         ]
-        # Lengths of the entries that wait for nothing but room and data.
-        self.lengths = sorted(
-            work.length for work, others in zip(self.work, self.before, strict=True) if not others
-        )
         self.starts: Starts = {}
-        for hole in self.pattern.holes(self.device, iterations):
-            self._fill(hole)
+        for cursor, end in self.pattern.holes(self.device, iterations):
+            found = self._next(cursor, end)
+            while found is not None:
+                found = self._next(self._put(*found), end)
             if not self.left:
                 return self.starts, None
         unplaced = next((index for index in self.left if self.ready[index] is not None), None)
@@ -210,49 +174,31 @@ class _Chronological:
     def _data(self, index: int) -> int:
         return self.data[index][self.done[index]] if self.data[index] else 0
 
-    def _fill(self, hole: Hole) -> None:
-        cursor: int | None = hole[0]
-        while cursor is not None and self.left:
-            if not self.lengths or hole[1] - self.room(self.lengths[0]) < cursor:
-                return
-            place = self._first_that_fits(hole, cursor)
-            if place is None:
-                cursor = self._next_ready(hole, cursor)
-                continue
-            index = self.left[place]
-            cursor = self._put(index, cursor)
-            if self.done[index] == self.work[index].parts:
-                del self.left[place]
-
-    def _first_that_fits(self, hole: Hole, cursor: int) -> int | None:
-        for place, index in enumerate(self.left):
+    def _next(self, cursor: int, end: int) -> tuple[int, int] | None:
+        """Return the earliest start in the rest of a hole, and the first that can start then."""
+        found = None
+        for place, index in enumerate(self.left if cursor + self.shortest <= end else ()):
             ready = self.ready[index]
-            if ready is None or ready > cursor:
+            if ready is None:
                 continue
-            if hole[1] - self.room(self.work[index].length) >= cursor:
-                return place
-        return None
+            start = max(ready, cursor)
+            if start + self.rooms[index] <= end and (found is None or start < found[0]):
+                found = start, place
+                if start == cursor:
+                    break
+        return found
 
-    def _next_ready(self, hole: Hole, cursor: int) -> int | None:
-        times = [
-            ready
-            for index in self.left
-            if (ready := self.ready[index]) is not None
-            and cursor < ready <= hole[1] - self.room(self.work[index].length)
-        ]
-        return min(times, default=None)
-
-    def _put(self, index: int, start: int) -> int:
+    def _put(self, start: int, place: int) -> int:
+        index = self.left[place]
         self.starts[self.device, index, self.done[index]] = start
         self.done[index] += 1
         end = start + self.work[index].length
         if self.done[index] < self.work[index].parts:
             self.ready[index] = self._data(index)
             return end
-        del self.lengths[bisect_left(self.lengths, self.work[index].length)]
+        del self.left[place]
         for other in self.after[index]:
             self.missing[other] -= 1
             if self.missing[other] == 0:
                 self.ready[other] = end
-                insort(self.lengths, self.work[other].length)
         return end

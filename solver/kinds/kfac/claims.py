@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from ppsolve.models.core.claims import agrees, contradictions, refuted, wrong
 from ppsolve.models.core.documents import parse_given
-from ppsolve.models.core.result import Status
+from ppsolve.models.core.result import ScheduleDocument, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_decimal, as_moment
@@ -58,7 +58,7 @@ def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
     """
     pattern = pattern_of(instance)
     if isinstance(given, Schedule):
-        given = _rows(given)
+        given = ScheduleDocument.of(given)
     data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
     lowered = lower_refresh(pattern, iterations_in(data, pattern))
     schedule, violations = parse_given(without_counts(data), lowered.problem)
@@ -77,19 +77,6 @@ def without_counts(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     return {key: value for key, value in data.items() if key not in _COUNTED}
-
-
-def _rows(schedule: Schedule) -> dict[str, Any]:
-    # Ops are found by name, not by number.
-    problem = schedule.problem
-    time = problem.scale.time
-    return {
-        "time_unit": problem.scale.unit,
-        "ops": [
-            {"id": problem.op_name(op), "start": time(start)}
-            for op, start in enumerate(schedule.start.tolist())
-        ],
-    }
 
 
 def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:

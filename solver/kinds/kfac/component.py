@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ppsolve.models.core.result import StopReason
@@ -49,6 +49,17 @@ class ComponentResult:
     def is_proved(self) -> bool:
         """True if no schedule takes fewer iterations than the best."""
         return self.iterations == self.lower
+
+    def improved_by(self, found: ComponentSchedule) -> ComponentResult:
+        """Return the result with a schedule of fewer iterations, or a fresher one in as many."""
+        if self.best is not None:
+            pair = (found, self.best)
+            keys = [(each.iterations_of(self.devices), each.schedule.value) for each in pair]
+            if keys[0] >= keys[1]:
+                return self
+        better = replace(self, best=found)
+        proved = StopReason.PROVED if better.is_proved else StopReason.TIME
+        return replace(better, stop_reason=proved)
 
 
 def end_weights(tie_break: TieBreak) -> Callable[[Label], int]:

@@ -101,9 +101,8 @@ class ComponentSearch:
         -------
         LoweredRefresh
         """
-        counts = [iterations] * len(self.pattern.devices)
         weight_of = end_weights(self.tie_break) if with_weights else None
-        return lower_refresh(self.pattern, counts, devices=self.devices, weight_of=weight_of)
+        return lower_refresh(self.pattern, iterations, devices=self.devices, weight_of=weight_of)
 
     def fewest(self, known: ComponentResult, most: int, components_left: int) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
@@ -170,14 +169,13 @@ class ComponentSearch:
 
     def is_too_large(self, iterations: int) -> bool:
         """Return True if no model of so many iterations is built."""
-        counts = [iterations] * len(self.pattern.devices)
         places = sum(
             iterations
             * len(self.pattern.holes(device, 1))
             * sum(work.parts for work in self.pattern.devices[device].work)
             for device in self.devices
         )
-        ops = unrolled_ops(self.pattern, counts, self.devices)
+        ops = unrolled_ops(self.pattern, iterations, self.devices)
         return places > self.params.max_places or ops > MAX_UNROLLED
 
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:

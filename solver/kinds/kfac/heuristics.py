@@ -15,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.labels import KIND_OF
-from ppsolve.models.kinds.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
+from ppsolve.models.kinds.kfac.pattern import RefreshPattern
 from ppsolve.models.kinds.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kinds.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
@@ -102,7 +102,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     try:
         plans: list[DevicePlan] = heuristic.propose(pattern)
         counts = [plan.iterations for plan in plans]
-        refuse_long(pattern, counts, range(len(counts)))
+        refuse_long(pattern, counts)
         lowered = lower_refresh(pattern, counts)
     except InputError as error:
         return RefreshOutcome(name, HeuristicStatus.FAILED, reason=str(error))
@@ -181,22 +181,9 @@ def plans_of(
     -------
     list of DevicePlan
     """
-    rendezvous = rendezvous_of(pattern)
-    plans = []
-    for device in pattern.devices:
-        number = device.device
-        starts = {
-            (index, part): int(schedule.start[op])
-            for (owner, index, part), op in lowered.op_of.items()
-            if owner == number
-        }
-        lengths = {
-            index: rendezvous_length(pattern, rendezvous[number, index])
-            for index in range(len(device.work))
-        }
-        count = lowered.iterations[number]
-        plans.append(plan_of_starts(pattern, number, starts, lengths, count))
-    return plans
+    starts = {key: int(schedule.start[op]) for key, op in lowered.op_of.items()}
+    counts = enumerate(lowered.iterations)
+    return [plan_of_starts(pattern, device, starts, count) for device, count in counts]
 
 
 def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from ppsolve.models.core.documents import parse_given
@@ -18,14 +19,7 @@ from ppsolve.models.kinds.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.kinds.kfac.unrolling import lower_refresh
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import (
-    OURS,
-    Heuristic,
-    HeuristicFunction,
-    HeuristicOutcome,
-    Proposal,
-    Request,
-)
+from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.kfac.claims import check_refresh, iterations_in, without_counts
 from ppsolve.solver.kinds.kfac.heuristics import (
     REFRESH_HEURISTICS,
@@ -43,18 +37,11 @@ from ppsolve.solver.run.task import Task
 A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
 
 
-def _pinned(pattern: str) -> HeuristicFunction:
-    def propose(request: Request) -> Proposal:
-        return Proposal(pin_and_fill(request.instance, request.problem, pattern))
-
-    return propose
-
-
 PINNED = tuple(
     Heuristic(
         f"pinned-{published.name}",
         f"the pipeline as {published.name} runs it, K-FAC work greedily around it",
-        _pinned(published.name),
+        partial(pin_and_fill, pattern=published.name),
         A_CYCLE,
         source=f"{OURS}, around {published.source}",
     )

@@ -8,14 +8,14 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ppsolve.models.core.problem import IntArray
+import numpy as np
+
 from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kinds.kfac.cycle import (
     FACTORS,
-    Place,
+    holders_of,
     modules_by_stage,
-    places,
     saved_bytes,
     sync_devices,
     work_time,
@@ -132,38 +132,38 @@ class _SimulatedPattern:
     def __init__(self, instance: KfacInstance, iteration: PinnedIteration) -> None:
         assert instance.pipeline is not None
         self.instance = instance
-        self.pipeline = instance.pipeline
         self.iteration = iteration
         self.problem = iteration.problem
-        self.holders: dict[int, list[int]] = defaultdict(list)
-        stages_at: dict[int, set[int]] = defaultdict(set)
-        for stage, device in places(self.pipeline):
-            self.holders[stage].append(device)
-            stages_at[device].add(stage)
-        self.pipes = self.pipeline.stage_devices_of_pipes()
-        self.pipe_of = self.pipeline.pipe_of_microbatch.tolist()
+        self.holders = holders_of(instance.pipeline)
+        self.pipes = instance.pipeline.stage_devices_of_pipes()
+        self.pipe_of = instance.pipeline.pipe_of_microbatch.tolist()
         self.modules_of = modules_by_stage(instance)
         self.modules_at: dict[int, list[KfacModule]] = defaultdict(list)
+        stages_at: dict[int, set[int]] = defaultdict(set)
+        for stage, device in iteration.preconditions:
+            stages_at[device].add(stage)
         for module in instance.modules or ():
             for device in self._sync_devices(module):
                 stages_at[device].add(module.stage)
                 self.modules_at[device].append(module)
-        self.calls = self.problem.by_place(*_CALLS)
-        self.optimizers = self.problem.by_place(OPTIMIZER_KIND)
-        self.stages_of: dict[int, list[int]] = defaultdict(list)
-        for stage, device in iteration.preconditions:
-            self.stages_of[device].append(stage)
         self.names_stages = any(len(stages) > 1 for stages in stages_at.values())
 
     def run(self) -> RefreshPattern:
+        ops: dict[int, list[PinnedOp]] = defaultdict(list)
+        for device, op in self._pinned_ops():
+            ops[device].append(op)
         return RefreshPattern(
             name=self.instance.name,
             scale=self.problem.scale,
             period=self.iteration.period,
             margin=Fraction(self.instance.margin_ratio),
             devices=tuple(
-                DevicePattern(device, tuple(self._ops(device)), self._recorded(device))
-                for device in range(self.pipeline.num_devices)
+                DevicePattern(
+                    device,
+                    tuple(sorted(ops[device], key=lambda op: (op.start, op.end))),
+                    self._recorded(device),
+                )
+                for device in range(self.instance.num_devices)
             ),
             syncs_in_holes=False,
         )
@@ -184,69 +184,50 @@ class _SimulatedPattern:
     def _name(self, module: KfacModule) -> str:
         return f"stage{module.stage}.{module.name}" if self.names_stages else module.name
 
-    def _ops(self, device: int) -> list[PinnedOp]:
-        found = [*self._calls(device), *self._conditions(device), *self._optimizers(device)]
-        return sorted(found, key=lambda op: (op.start, op.end))
-
-    def _calls(self, device: int) -> Iterator[PinnedOp]:
-        problem = self.problem
-        for op in self._of_device(self.calls, device):
+    def _pinned_ops(self) -> Iterator[tuple[int, PinnedOp]]:
+        """Yield each op of the pinned iteration with its device."""
+        problem, begin = self.problem, self.iteration.start
+        spans = np.stack([begin, begin + problem.duration], axis=1).tolist()
+        devices = problem.device.tolist()
+        for op in np.flatnonzero(problem.kind_mask(*_CALLS)).tolist():
             kind, label = _CALLS[problem.kinds[problem.kind[op]]]
             pipe = self.pipe_of[problem.microbatch[op]]
-            yield self._pinned(label + UP_PIPE * pipe, kind, pipe, op)
-
-    def _of_device(self, ops: dict[Place, IntArray], device: int) -> list[int]:
-        places = ((stage, device) for stage in self.stages_of[device])
-        return sorted(op for place in places if place in ops for op in ops[place].tolist())
-
-    def _pinned(self, label: str, kind: str, pipe: int, op: int) -> PinnedOp:
-        start = int(self.iteration.start[op])
-        return PinnedOp(label, kind, pipe, start, start + int(self.problem.duration[op]))
-
-    def _conditions(self, device: int) -> Iterator[PinnedOp]:
-        for stage in self.stages_of[device]:
-            starts = self.iteration.preconditions[stage, device].tolist()
-            for module, start in zip(self.modules_of[stage], starts, strict=True):
-                end = start + self.problem.scale.ticks(Fraction(module.precondition))
+            yield devices[op], PinnedOp(label + UP_PIPE * pipe, kind, pipe, *spans[op])
+        for (stage, device), starts in self.iteration.preconditions.items():
+            for module, start in zip(self.modules_of[stage], starts.tolist(), strict=True):
                 label = precondition_label(self._name(module))
-                yield PinnedOp(label, "precondition", 0, start, end)
-
-    def _optimizers(self, device: int) -> Iterator[PinnedOp]:
-        for op in self._of_device(self.optimizers, device):
-            label = "optimizer" + (f":stage{self.problem.stage[op]}" if self.names_stages else "")
-            yield self._pinned(label, "precondition", 0, op)
+                end = start + problem.scale.ticks(Fraction(module.precondition))
+                yield device, PinnedOp(label, "precondition", 0, start, end)
+        for op in np.flatnonzero(problem.kind_mask(OPTIMIZER_KIND)).tolist():
+            label = "optimizer" + (f":stage{problem.stage[op]}" if self.names_stages else "")
+            yield devices[op], PinnedOp(label, "precondition", 0, *spans[op])
 
     def _work(self, device: int) -> Iterator[Work]:
         pairs = [(module, factor) for module in self.modules_at[device] for factor in FACTORS]
         for module, factor in pairs:
-            yield from self._curvature(device, module, factor)
+            for pipe, devices in enumerate(self.pipes):
+                if devices[module.stage] == device:
+                    yield self._entry("cov", factor, module, (device,), pipe)
         for module, factor in pairs:
             if work_time(module, "sync", factor) or len(self.pipes) > 1:
-                yield self._once("sync", factor, module, self._sync_devices(module))
+                yield self._entry("sync", factor, module, self._sync_devices(module))
         for module, factor in pairs:
             if device in self.holders[module.stage]:
-                yield self._once("inv", factor, module, (device,))
+                yield self._entry("inv", factor, module, (device,))
 
-    def _curvature(self, device: int, module: KfacModule, factor: str) -> Iterator[Work]:
-        for pipe, devices in enumerate(self.pipes):
-            if devices[module.stage] != device:
-                continue
-            text = f"cov_kron_{factor}:{self._name(module)}" + UP_PIPE * pipe
-            yield Work(
-                label=Label(text, "cov", factor, self._name(module), pipe),
-                parts=self.pipe_of.count(pipe),
-                length=self.problem.scale.ticks(work_time(module, "cov", factor)),
-                recorded=None,
-                participants=(device,),
-            )
-
-    def _once(
-        self, kind: str, factor: str, module: KfacModule, participants: tuple[int, ...]
+    def _entry(
+        self,
+        kind: str,
+        factor: str,
+        module: KfacModule,
+        participants: tuple[int, ...],
+        pipe: int = 0,
     ) -> Work:
         name = self._name(module)
+        text = f"{kind}_kron_{factor}:{name}" + UP_PIPE * pipe
         return Work(
-            label=Label(f"{kind}_kron_{factor}:{name}", kind, factor, name),
-            parts=1,
+            label=Label(text, kind, factor, name, pipe),
+            parts=self.pipe_of.count(pipe) if kind == "cov" else 1,
             length=self.problem.scale.ticks(work_time(module, kind, factor)),
             recorded=None,
             participants=participants,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,18 +15,16 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.kfac.cycle import (
     LoweredCycle,
-    Place,
     lower_iteration,
     modules_by_stage,
-    places,
 )
-from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, KfacModule
 from ppsolve.models.kinds.kfac.labels import KIND_OF
 from ppsolve.models.kinds.kfac.pattern import RefreshPattern, windows_in
-from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND, Place
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.heuristics.list_scheduling import generate_serial, longest_tail, ranked
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
@@ -100,72 +97,57 @@ class PinnedIteration:
     """One iteration of a pinned pipeline, in ticks from the start of its first op."""
 
     def __init__(self, instance: KfacInstance, schedule: Schedule) -> None:
-        assert instance.pipeline is not None
         self.problem = schedule.problem
         self.start = schedule.start.copy()
         for family in self.problem.families:
             self.start[family] = np.sort(self.start[family], axis=0)
         self._end = self.start + self.problem.duration
-        self._compute = self.problem.by_place(*COMPUTE_KINDS)
-        self._optimizers = self.problem.by_place(OPTIMIZER_KIND)
-        reductions = self.problem.by_place(ALLREDUCE_KIND)
-        self._reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
-        self._modules = modules_by_stage(instance)
         # Starts of the preconditions of each stage's modules on each device that holds it, and when
         # the stage has finished the iteration there.
         self.preconditions: dict[Place, IntArray] = {}
         self.complete: dict[Place, int] = {}
-        stages_at: dict[int, list[int]] = defaultdict(list)
-        for stage, device in places(instance.pipeline):
-            stages_at[device].append(stage)
-        devices = range(instance.pipeline.num_devices)
-        busy_until = [self._finish(device, stages_at[device]) for device in devices]
-        # The least distance at which iterations can follow each other.
-        self.period = max(1, *self._resource_spans(busy_until), *self._stage_spans())
-
-    def _finish(self, device: int, stages: list[int]) -> int:
-        cursor = max(int(self._end[self._compute[stage, device]].max()) for stage in stages)
-        ready = {stage: self._gradient_ready(stage, device) for stage in stages}
-        for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
-            began = max(cursor, ready[stage])
-            last = self._finish_stage(stage, device, began)
-            self.complete[stage, device] = ready[stage] if last is None else last
-            cursor = last if last is not None and last > began else cursor
-        return cursor
-
-    def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
-        lengths = [
-            self.problem.scale.ticks(Fraction(module.precondition))
-            for module in self._modules[stage]
+        compute = self.problem.by_place(*COMPUTE_KINDS)
+        busy_until = self._finish(compute, modules_by_stage(instance))
+        spans = [
+            complete - int(self.start[compute[place]].min())
+            for place, complete in self.complete.items()
         ]
-        ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
-        self.preconditions[stage, device] = ends[:-1]
-        optimizer = self._optimizers.get((stage, device), np.zeros(0, dtype=np.int64))
-        self.start[optimizer] = ends[-1]
-        self._end[optimizer] = ends[-1] + self.problem.duration[optimizer]
-        if not lengths and not len(optimizer):
-            return None
-        return int(max(ends[-1], self._end[optimizer].max(initial=0)))
+        # The least distance at which iterations can follow each other.
+        self.period = max(1, *self._resource_spans(busy_until), *spans)
 
-    def _gradient_ready(self, stage: int, device: int) -> int:
-        ops = self._reduction_of.get(stage, self._compute[stage, device])
-        return int(self._end[ops].max())
+    def _finish(
+        self, compute: dict[Place, IntArray], modules: dict[int, list[KfacModule]]
+    ) -> dict[int, int]:
+        """Place preconditions and optimizers; return when each compute stream is free then."""
+        optimizers = self.problem.by_place(OPTIMIZER_KIND)
+        reductions = self.problem.by_place(ALLREDUCE_KIND)
+        reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        ready, busy_until = {}, dict.fromkeys(self.problem.span_resources.tolist(), 0)
+        for (stage, device), ops in compute.items():
+            ready[stage, device] = int(self._end[reduction_of.get(stage, ops)].max())
+            stream = int(self.problem.span_resources[device])
+            busy_until[stream] = max(busy_until[stream], int(self._end[ops].max()))
+        for place in sorted(compute, key=lambda place: (ready[place], place)):
+            stream = int(self.problem.span_resources[place[1]])
+            began = max(busy_until[stream], ready[place])
+            times = [Fraction(module.precondition) for module in modules.get(place[0], ())]
+            ticks = [self.problem.scale.ticks(time) for time in times]
+            ends = began + np.cumsum([0, *ticks], dtype=np.int64)
+            self.preconditions[place] = ends[:-1]
+            optimizer = optimizers.get(place, np.zeros(0, dtype=np.int64))
+            self.start[optimizer] = ends[-1]
+            self._end[optimizer] = ends[-1] + self.problem.duration[optimizer]
+            last = int(max(ends[-1], self._end[optimizer].max(initial=0)))
+            self.complete[place] = last if ticks or len(optimizer) else ready[place]
+            busy_until[stream] = last if last > began else busy_until[stream]
+        return busy_until
 
-    def _resource_spans(self, busy_until: list[int]) -> list[int]:
-        last = dict(zip(self.problem.span_resources.tolist(), busy_until, strict=True))
-        spans = []
+    def _resource_spans(self, busy_until: dict[int, int]) -> Iterator[int]:
         for resource, ops in enumerate(self.problem.ops_by_resource):
             busy = ops[self.problem.duration[ops] > 0]
             if len(busy):
-                end = max(int(self._end[busy].max()), last.get(resource, 0))
-                spans.append(end - int(self.start[busy].min()))
-        return spans
-
-    def _stage_spans(self) -> list[int]:
-        return [
-            complete - int(self.start[self._compute[place]].min())
-            for place, complete in self.complete.items()
-        ]
+                end = max(int(self._end[busy].max()), busy_until.get(resource, 0))
+                yield end - int(self.start[busy].min())
 
 
 def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = False) -> Problem:
@@ -225,28 +207,26 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
         busy = busy[np.argsort(problem.pinned[busy])]
         begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
         holes = list(zip(begins, problem.pinned[busy].tolist(), strict=False))
-        of_length: dict[int, IntArray] = {}
-        for op in ops[free[ops]].tolist():
-            length = int(problem.duration[op])
-            if length not in of_length:
-                starts = [*windows_in(holes, rule.room_for(length)), (begins[-1], NO_END)]
-                of_length[length] = np.array(starts, dtype=np.int64)
-            windows[op] = of_length[length]
+        own = ops[free[ops]]
+        for length in np.unique(problem.duration[own]).tolist():
+            starts = [*windows_in(holes, rule.room_for(length)), (begins[-1], NO_END)]
+            alike = own[problem.duration[own] == length].tolist()
+            windows |= dict.fromkeys(alike, np.array(starts, dtype=np.int64))
     return windows
 
 
-def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+def pin_and_fill(request: Request, pattern: str) -> Proposal:
     """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
 
     Parameters
     ----------
-    instance : KfacInstance
-    problem : Problem
+    request : Request
+        For a K-FAC instance with the objective makespan.
     pattern : str
 
     Returns
     -------
-    Schedule
+    Proposal
         The best over the priority rules; the first rule's where all break a rule such as memory.
 
     Raises
@@ -255,6 +235,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
         The heuristic does not apply to the pipeline, or gives no valid schedule of it, or the
         instance pins another one.
     """
+    instance = request.instance
     if instance.pattern not in {FREE_PIPELINE, pattern}:
         raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
     try:
@@ -264,7 +245,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
     if instance.pattern == FREE_PIPELINE:
         # The margin of holes says nothing about a pipeline that is free to move.
         pinned = replace(pinned, windows={})
-    return Schedule(problem, fill_bubbles(pinned).start)
+    return Proposal(Schedule(request.problem, fill_bubbles(pinned).start))
 
 
 def fill_bubbles(pinned: Problem) -> Schedule:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -97,9 +96,7 @@ class _Fill:
         self.saved = {"A": saved, "B": saved}
         self.phase = phase
         self.waiting = Counter((e.work.label.kind, e.work.label.factor) for e in left)
-        self.lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for entry in left:
-            insort(self.lengths[entry.work.label.kind, entry.work.label.factor], entry.work.length)
+        self.shortest = min((entry.work.length for entry in left), default=0)
         self.placed: list[Placed] = []
 
     def walk(self, entries: Sequence[Placed]) -> list[Placed]:
@@ -114,15 +111,9 @@ class _Fill:
 
     def _fill(self, cursor: int, end: int) -> None:
         count = -1
-        while self.left and count < len(self.placed) and self._has_room(cursor, end):
+        while count < len(self.placed) and cursor + self.stretch * self.shortest < end:
             count = len(self.placed)
             cursor = self._scan(cursor, end)
-
-    def _has_room(self, cursor: int, end: int) -> bool:
-        return any(
-            lengths and cursor + self.stretch * lengths[0] < end and not self._is_held(*of)
-            for of, lengths in self.lengths.items()
-        )
 
     def _is_held(self, kind: str, factor: str) -> bool:
         if kind == "cov":
@@ -159,7 +150,5 @@ class _Fill:
         return end
 
     def _remove(self, place: int) -> None:
-        work = self.left.pop(place).work
-        of = (work.label.kind, work.label.factor)
-        self.waiting[of] -= 1
-        del self.lengths[of][bisect_left(self.lengths[of], work.length)]
+        label = self.left.pop(place).work.label
+        self.waiting[label.kind, label.factor] -= 1

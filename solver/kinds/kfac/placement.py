@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 from ppsolve.models.kinds.kfac.labels import END, SAVE_OFF, SAVE_ON, START, precondition_label
@@ -14,6 +15,7 @@ from ppsolve.models.kinds.kfac.pattern import (
     RefreshPattern,
     Work,
 )
+from ppsolve.models.kinds.kfac.unrolling import Key
 
 PIPELINE, FIRST, EXTRA = "pipeline", "first", "extra"
 REFILL, UNPLACED = "refill", "unplaced"
@@ -249,11 +251,7 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
 
 
 def plan_of_starts(
-    pattern: RefreshPattern,
-    device: int,
-    starts: Mapping[Part, int],
-    lengths: Mapping[int, int],
-    iterations: int,
+    pattern: RefreshPattern, device: int, starts: Mapping[Key, int], iterations: int
 ) -> DevicePlan:
     """Lay out the plan of a device from the starts of its work.
 
@@ -262,9 +260,7 @@ def plan_of_starts(
     pattern : RefreshPattern
     device : int
     starts : mapping
-        Start of each part in ticks from the first iteration.
-    lengths : mapping
-        Ticks of a part of each work entry (a sync takes the longest of its replicas).
+        Start of each part in ticks from the first iteration, of this device and others.
     iterations : int
 
     Returns
@@ -275,11 +271,13 @@ def plan_of_starts(
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]
     begins = sorted(op.start for op in pattern.devices[device].ops)
     work = pattern.devices[device].work
-    for (index, part), start in starts.items():
+    for (owner, index, part), start in starts.items():
+        if owner != device:
+            continue
         copy = _copy_of(start, begins, pattern.period, iterations)
         begin = start - copy * pattern.period
         phase = EXTRA if copy > 0 else FIRST
-        end = begin + lengths[index]
+        end = begin + pattern.lengths[device, index]
         rows[copy].append(Placed(work[index].label.text, begin, end, 0, phase, index, part))
     for row in rows:
         row.sort(key=lambda entry: _list_place(entry, work))
@@ -317,15 +315,17 @@ class Refresh:
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of `ppsolve.models.kinds.kfac.result.RefreshFigures`."""
+        plans, pattern = self.plans, self.pattern
+        period, time = pattern.period, pattern.scale.time
         return {
-            "iterations": common_interval(self.plans),
-            "iterations_of": [plan.iterations for plan in self.plans],
-            "usage_of": [round(plan.usage(self.pattern), 4) for plan in self.plans],
-            "bubbles_of": [self._bubbles(plan) for plan in self.plans],
-            "peak_saved_of": [float(self._peak_saved(plan)) for plan in self.plans],
-            "ages_of": [self._ages(plan) for plan in self.plans],
-            "oldest_of": [self._oldest(plan) for plan in self.plans],
-            "labels": [plan.labels() for plan in self.plans],
+            "iterations": common_interval(plans),
+            "iterations_of": [plan.iterations for plan in plans],
+            "usage_of": [round(plan.usage(pattern), 4) for plan in plans],
+            "bubbles_of": [time(plan.iterations * period - plan.busy(pattern)) for plan in plans],
+            "peak_saved_of": [float(self._peak_saved(plan)) for plan in plans],
+            "ages_of": [self._ages(plan) for plan in plans],
+            "oldest_of": [self._oldest(plan) for plan in plans],
+            "labels": [plan.labels() for plan in plans],
         }
 
     @property
@@ -334,30 +334,17 @@ class Refresh:
         whole = sum(plan.iterations for plan in self.plans) * self.pattern.period
         return sum(plan.busy(self.pattern) for plan in self.plans) / whole
 
-    def _bubbles(self, plan: DevicePlan) -> int | float:
-        whole = plan.iterations * self.pattern.period
-        return self.pattern.scale.time(whole - plan.busy(self.pattern))
-
     def _peak_saved(self, plan: DevicePlan) -> Fraction:
         device = self.pattern.devices[plan.device]
-        saved = self.pattern.saved[plan.device] if self.pattern.saved else None
-        amounts = {
-            "A": Fraction(1) if saved is None else saved.input,
-            "B": Fraction(1) if saved is None else saved.error,
-        }
         changes: list[tuple[int, Fraction]] = []
         for (index, part), start in absolute_starts(plan, self.pattern).items():
             work = device.work[index]
             data = device.data_of(work.label) if work.label.kind == "cov" else []
             if part < len(data):
-                amount = amounts[work.label.factor]
+                amount = self.pattern.saved[work.label.factor]
                 since = max(data[part].start, 0)
                 changes += [(since, amount), (start + work.length, -amount)]
-        peak = held = Fraction(0)
-        for _, change in sorted(changes):
-            held += change
-            peak = max(peak, held)
-        return peak
+        return max(accumulate((change for _, change in sorted(changes)), initial=Fraction(0)))
 
     def _ages(self, plan: DevicePlan) -> dict[str, int]:
         # Timelines have no preconditioning: there an inverse is used at the end of the iteration.

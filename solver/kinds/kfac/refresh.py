@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.kinds.kfac.instance import KfacInstance, TieBreak
-from ppsolve.models.kinds.kfac.pattern import RefreshPattern, rendezvous_of
+from ppsolve.models.kinds.kfac.pattern import RefreshPattern
 from ppsolve.models.kinds.kfac.result import TieBreakEntry
 from ppsolve.models.kinds.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.board import Incumbent, WrongScheduleError
@@ -63,13 +63,23 @@ STOPS = (
 def find_fewest(turn: Turn) -> StopReason:
     """Search the fewest iterations of one component after the other."""
     task = turn.task
+
+    def search(component: ComponentSearch, known: ComponentResult, left: int) -> ComponentResult:
+        if known.is_proved:
+            return known
+        return component.fewest(known, task.most_iterations(component.devices), left)
+
+    return _search_components(turn, search)
+
+
+def _search_components(
+    turn: Turn, search: Callable[[ComponentSearch, ComponentResult, int], ComponentResult]
+) -> StopReason:
+    task = turn.task
     components = task.components(turn)
     for place, component in enumerate(components):
-        known = task.results[place]
-        if not known.is_proved:
-            most = task.most_iterations(component.devices)
-            task.results[place] = component.fewest(known, most, len(components) - place)
-            task.report()
+        task.results[place] = search(component, task.results[place], len(components) - place)
+        task.report()
         if task.is_interrupted or task.infeasible is not None:
             break
     reason: StopReason = task.stop_reason
@@ -87,18 +97,14 @@ def break_ties(turn: Turn) -> StopReason:
     The search before stops once the device that takes most of them is proved.
     """
     task = turn.task
-    if not all(result.is_proved for result in task.results):
-        find_fewest(turn)
-    if task.instance.tie_break is not TieBreak.NONE and not task.is_interrupted:
-        turn.tell("phase", task.instance.tie_break.value)
-        components = task.components(turn)
-        for place, component in enumerate(components):
-            components_left = len(components) - place
-            task.results[place] = component.break_tie(task.results[place], components_left)
-            if task.is_interrupted:
-                break
-    task.report()
     reason: StopReason = task.stop_reason
+    if not all(result.is_proved for result in task.results):
+        reason = find_fewest(turn)
+    if task.instance.tie_break is not TieBreak.NONE and not task.is_interrupted:
+        from ppsolve.solver.kinds.kfac.exact import ComponentSearch
+
+        turn.tell("phase", task.instance.tie_break.value)
+        reason = _search_components(turn, ComponentSearch.break_tie)
     return reason
 
 
@@ -176,7 +182,7 @@ class RefreshTask(Task):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Bound the iterations of each component from below, by 1 where the time is over."""
-        components = coupled_devices(self.pattern, rendezvous_of(self.pattern))
+        components = coupled_devices(self.pattern)
         self.results = [
             ComponentResult(tuple(devices), None, 1, "trivial", StopReason.TIME)
             for devices in components
@@ -200,8 +206,8 @@ class RefreshTask(Task):
                 found = self._valid_part(
                     outcome.name, outcome.plans, result.devices, result.iterations
                 )
-                if found is not None and _is_better(found, result):
-                    self.results[place] = _with_best(result, found)
+                if found is not None:
+                    self.results[place] = result.improved_by(found)
         self.report()
         self.note(outcome)
 
@@ -214,7 +220,7 @@ class RefreshTask(Task):
             return None
         lowered = lower_refresh(
             self.pattern,
-            [most] * len(self.pattern.devices),
+            most,
             devices=devices,
             weight_of=end_weights(self.instance.tie_break),
         )
@@ -262,7 +268,7 @@ class RefreshTask(Task):
 
     @cached_property
     def _without_memory(self) -> Sequence[DevicePlan] | None:
-        return run_refresh_heuristic(CAUSAL, replace(self.pattern, saved=())).plans
+        return run_refresh_heuristic(CAUSAL, replace(self.pattern, capacities=())).plans
 
     @property
     def infeasible(self) -> str | None:
@@ -283,7 +289,7 @@ class RefreshTask(Task):
                 and result.best is None
                 and result.lower > self.most_iterations(result.devices)
             ):
-                if self.pattern.saved:
+                if self.pattern.capacities:
                     return f"{who} cannot keep the capacity for saved inputs and errors"
                 return f"{who} cannot place all work, however many iterations there are"
         return None
@@ -349,20 +355,3 @@ class RefreshTask(Task):
         return TieBreakEntry(
             name=names.pop(), value=self.scale.time(value), bound=self.scale.time(bound)
         )
-
-
-def _is_better(found: ComponentSchedule, result: ComponentResult) -> bool:
-    """Return True for fewer iterations than the known schedule, or a fresher one in as many."""
-    if result.best is None:
-        return True
-    keys = [
-        (schedule.iterations_of(result.devices), schedule.schedule.value)
-        for schedule in (found, result.best)
-    ]
-    return keys[0] < keys[1]
-
-
-def _with_best(result: ComponentResult, found: ComponentSchedule) -> ComponentResult:
-    better = replace(result, best=found)
-    proved = StopReason.PROVED if better.is_proved else StopReason.TIME
-    return replace(better, stop_reason=proved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
@@ -10,77 +10,16 @@ from math import ceil
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac import unrolling
-from ppsolve.models.kinds.kfac.pattern import (
-    DevicePattern,
-    Member,
-    RefreshPattern,
-    Rendezvous,
-    common_starts,
-    rendezvous_length,
-    windows_in,
-)
+from ppsolve.models.kinds.kfac.pattern import Member, RefreshPattern, common_starts, windows_in
 
 MOST_ITERATIONS = 10_000
 """Most iterations of one refresh that are searched: the same as of `refresh_interval`."""
 
 
-def predecessors(device: DevicePattern) -> list[tuple[int, ...]]:
-    """Return, for each work entry of the device, the entries that must end before it.
-
-    A sync waits for every curvature of its factor and module (both pipes), an inversion for the
-    curvature of its own pipe and for every sync of its factor and module.
-    """
-    of_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for index, work in enumerate(device.work):
-        of_module[work.label.kind, work.label.factor, work.label.module].append(index)
-    found = []
-    for work in device.work:
-        label = work.label
-        curvature = of_module["cov", label.factor, label.module]
-        if label.kind == "sync":
-            found.append(tuple(curvature))
-        elif label.kind == "inv":
-            own = [index for index in curvature if device.work[index].label.pipe == label.pipe]
-            found.append((*own, *of_module["sync", label.factor, label.module]))
-        else:
-            found.append(())
-    return found
-
-
-def data_ends(device: DevicePattern) -> list[tuple[int, ...]]:
-    """Return, for each work entry, the ticks at which the data of its parts is ready.
-
-    Empty for work that is not curvature.
-    """
-    known: dict[tuple[str, int], tuple[int, ...]] = {}
-    found: list[tuple[int, ...]] = []
-    for work in device.work:
-        label = work.label
-        if label.kind != "cov":
-            found.append(())
-            continue
-        if (label.factor, label.pipe) not in known:
-            ends = tuple(op.end for op in device.data_of(label))
-            known[label.factor, label.pipe] = ends
-        found.append(known[label.factor, label.pipe])
-    return found
-
-
-def coupled_devices(pattern: RefreshPattern, rendezvous: Rendezvous) -> list[list[int]]:
-    """Group the devices that are linked by rendezvous.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    rendezvous : mapping
-
-    Returns
-    -------
-    list of list of int
-        Groups, and the devices of each, ascending.
-    """
+def coupled_devices(pattern: RefreshPattern) -> list[list[int]]:
+    """Return the groups of devices that are linked by rendezvous, each ascending."""
     group_of = {device.device: {device.device} for device in pattern.devices}
-    for members in rendezvous.values():
+    for members in pattern.rendezvous.values():
         linked = set().union(*(group_of[device] for device, _ in members))
         for device in linked:
             group_of[device] = linked
@@ -109,6 +48,11 @@ def iterations_until_steady(pattern: RefreshPattern) -> int:
     return steady
 
 
+def steady_iterations(pattern: RefreshPattern) -> int:
+    """Return iterations with holes that do not repeat at either end, and one of those that do."""
+    return 2 * iterations_until_steady(pattern) + 1
+
+
 def refuse_missing_data(pattern: RefreshPattern) -> None:
     """Refuse a curvature part without an op that makes its data.
 
@@ -130,13 +74,8 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
                 )
 
 
-def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
+def refuse_unplaceable(pattern: RefreshPattern) -> None:
     """Refuse work with an op that fits in no hole of any iteration, even alone.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    rendezvous : mapping
 
     Raises
     ------
@@ -144,15 +83,14 @@ def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
         Names the op's label, its length and its devices.
     """
     hardest: dict[tuple[int, ...], tuple[int, Member]] = {}
-    for members in rendezvous.values():
+    for members in pattern.rendezvous.values():
         device, index = members[0]
         kind = pattern.devices[device].work[index].label.kind
         if kind != "sync" or pattern.syncs_in_holes:
             devices = tuple(device for device, _ in members)
-            candidate = rendezvous_length(pattern, members), members[0]
+            candidate = pattern.lengths[members[0]], members[0]
             hardest[devices] = max(hardest.get(devices, candidate), candidate)
-    # Holes that do not repeat at either end, and one iteration of those that do.
-    enough = 2 * iterations_until_steady(pattern) + 1
+    enough = steady_iterations(pattern)
     for devices, (length, (device, index)) in hardest.items():
         room = pattern.room_for(length)
         windows = [windows_in(pattern.holes(each, enough), room) for each in devices]
@@ -183,7 +121,7 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
         Iterations, at most `MOST_ITERATIONS`.
     """
     items = sum(work.parts for device in devices for work in pattern.devices[device].work)
-    return min(2 * iterations_until_steady(pattern) + items + 1, MOST_ITERATIONS)
+    return min(steady_iterations(pattern) + items, MOST_ITERATIONS)
 
 
 def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:

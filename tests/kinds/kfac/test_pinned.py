@@ -312,8 +312,8 @@ def test_an_inverse_ages_until_a_precondition_starts_after_it() -> None:
     assert [op.start for op in pattern.devices[1].ops if op.kind == "precondition"] == [7]
     inversion = [w.label.kind for w in pattern.devices[1].work].index("inv")
     for start, age in ((4, 0), (5, 1), (7, 1), (14, 1), (15, 2)):
-        starts = {(inversion, 0): start}
-        plan = plan_of_starts(pattern, 1, starts, {inversion: 3}, 2)
+        starts = {(1, inversion, 0): start}
+        plan = plan_of_starts(pattern, 1, starts, 2)
         (ages,) = Refresh(pattern, [plan]).figures()["ages_of"]
         assert ages == {"inv_kron_A:m": age}, start
 
