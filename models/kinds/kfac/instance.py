@@ -241,6 +241,8 @@ class KfacInstance(Instance):
                 "of the modules)",
                 field="pipeline.collectives",
             )
+        if self.pipeline.slices is not None:
+            raise InputError("expected whole micro-batches", field="pipeline.slices")
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',

@@ -23,7 +23,8 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
-from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
+from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, left_of, pools_of, stored_of
+from ppsolve.models.kinds.pipeline.slices import add_slice_order, units_of, with_key_values
 from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
 
 ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
@@ -197,7 +198,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
 
 def refuse_huge(instance: PipelineInstance) -> None:
     """Refuse a pipeline with more than `MAX_LOWERED` ops, as an `InputError`."""
-    ops = instance.num_stages * instance.num_microbatches * len(instance.times.by_kind())
+    ops = instance.num_stages * instance.num_units * len(instance.times.by_kind())
     if ops > MAX_LOWERED:
         raise InputError(
             f"expected at most {MAX_LOWERED} ops (stages x micro-batches x kinds of op), which "
@@ -220,6 +221,7 @@ class _PipelineLowering:
         self.boundary_pairs = hops(instance)
         self.scale = scale
         self.builder = ProblemBuilder(instance.name, scale, instance.objective)
+        self.builder.slices = instance.num_slices
         self.devices = instance.device_grid
         collectives = instance.collectives
         self.inside = {} if collectives is None else collectives.by_kind()
@@ -241,7 +243,7 @@ class _PipelineLowering:
         bandwidth = entry_at(self.instance.p2p.bandwidth, source, target)
         ticks = {size: self.scale.ticks(Fraction(size) / bandwidth) for size in set(sizes)}
         row = np.array([ticks[size] for size in sizes], dtype=np.int64)
-        return np.broadcast_to(row, self.instance.num_microbatches)
+        return np.broadcast_to(row, self.instance.num_units)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
@@ -301,7 +303,7 @@ class _PipelineLowering:
         )
         if len(ops) > 1:
             for (segment, i), op in np.ndenumerate(ops):
-                self.explicit_names[int(op)] = f"{kind}{stage}.{i}/{segment}"
+                self.explicit_names[int(op)] = f"{kind}{stage}{self.builder.unit_name(i)}/{segment}"
         return ops
 
     def _with_allreduces(self, kind: str, pieces: list[IntArray]) -> _OpGrid:
@@ -353,6 +355,7 @@ class _PipelineLowering:
         self.builder.add_precedences(self.grid["F"].done, self.returning.first)
         if self.instance.times.is_split:
             self.builder.add_precedences(self.grid["I"].last, self.grid["W"].first)
+        add_slice_order(self.builder, self.instance, self.grid["F"], self.returning)
 
     def _add_all_gathers(self) -> None:
         collectives = self.instance.collectives
@@ -450,19 +453,21 @@ class _PipelineLowering:
         entries = self.instance.amounts().values()
         rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}
-        for microbatch, pipe in enumerate(self.instance.pipe_of_microbatch.tolist()):
-            key: tuple[Any, ...] = (pipe, *(row[microbatch] for row in rows))
+        pipes, count = self.instance.pipe_of_microbatch.tolist(), self.instance.num_slices
+        for unit in range(0, len(pipes), count):
+            key: tuple[Any, ...] = (pipes[unit], *(row[unit : unit + count] for row in rows))
             if self.modes is not None:
-                key += tuple(self.modes.choice[:, microbatch].tolist())
-            groups.setdefault(key, []).append(microbatch)
+                key += tuple(self.modes.choice[:, unit].tolist())
+            groups.setdefault(key, []).append(unit // count)
         return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
 
     def _vectors(self, members: IntArray) -> IntArray:
-        columns = [grid.rows[:, members].T for grid in self.grid.values()]
+        count, members = len(members), units_of(members, self.instance.num_slices)
+        columns = [grid.rows[:, members].T.reshape(count, -1) for grid in self.grid.values()]
         for microbatches, transfer in self.transfers:
             shared = np.isin(microbatches, members)
             if shared.any():
-                columns.append(transfer[shared][:, None])
+                columns.append(transfer[shared].reshape(count, -1))
         for grid in () if self.modes is None else self.modes.grids.values():
             own = grid[:, members]
             columns.append(own[own[:, 0] != FREE].T)
@@ -475,18 +480,19 @@ class _PipelineLowering:
         if memory is None:
             return []
         stages = range(instance.num_stages)
-        share = Fraction(memory.released_by_backward_weight)
-        is_split = instance.times.is_split
-        shares = {"I": 1 - share, "W": share} if is_split else {"B": Fraction(1)}
         stored = [stored_of(memory, stage) for stage in stages]
-        acquired = stored
-        released = [
-            (grid[kind].last, [row * part for row in stored]) for kind, part in shares.items()
-        ]
+        acquired, released = stored, [(self.returning.last, stored)]
+        if instance.times.is_split:
+            late = [left_of(memory, stage) for stage in stages]
+            early = [row - part for row, part in zip(stored, late, strict=True)]
+            released = [(grid["I"].last, early), (grid["W"].last, late)]
         if memory.forward_peak is not None:
             acquired = [exact(row_of(memory.forward_peak, stage)) for stage in stages]
             excess = [high - low for high, low in zip(acquired, stored, strict=True)]
             released.insert(0, (grid["F"].last, excess))
+        if memory.key_value is not None:
+            acquired, last = with_key_values(instance, memory.key_value, acquired)
+            released.append((self.returning.last, last))
         uses = UsesOfMemory([(grid["F"].first, acquired)], released)
         if self.modes is None:
             return pools_of(instance, memory, uses, self.devices)

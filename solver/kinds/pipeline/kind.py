@@ -195,10 +195,10 @@ class PipelineKind(Kind[PipelineInstance]):
         """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
-        if instance.collectives is not None:
+        if instance.collectives is not None or problem.slices > 1:
             raise InputError(
-                "expected names or numbers of ops: collectives cut ops into segments, of which "
-                "actions do not say which",
+                "expected names or numbers of ops: collectives or slices cut ops into pieces, of "
+                "which actions do not say which",
                 source=instance.name,
                 field="orders",
             )

@@ -38,15 +38,17 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
     Raises
     ------
     InputError
-        A stage of the pipeline lives on several ranks.
+        A stage of the pipeline lives on several ranks, or micro-batches are sliced.
     """
     for field, is_there in (
         ("replicas", instance.replicas is not None),
         ("placement", instance.placement == "bidirectional"),
+        ("slices", instance.slices is not None),
     ):
         if is_there:
             raise InputError(
-                "expected one rank per stage, which such a pipeline does not have",
+                "expected one rank per stage and whole micro-batches, which such a pipeline does "
+                "not have",
                 source=instance.name,
                 field=field,
             )
