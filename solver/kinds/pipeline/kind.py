@@ -46,7 +46,7 @@ from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTa
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
-from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
 from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
@@ -267,7 +267,7 @@ class PipelineTask(ScheduleTask):
         return found | (claims or {})
 
 
-_WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))
+_WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS))
 
 PIPELINE = PipelineKind(
     "pipeline",

@@ -282,6 +282,11 @@ PUBLISHED = (
         (BIDIRECTIONAL,),
         source="Chimera: Li and Hoefler 2021",
     ),
+)
+"""Published pipeline schedules, in the order of reports. Of schedules that take as long the first
+stays the best, so that 1F1B stands before GPipe, which holds all activations."""
+
+SLICED_ORDERS = (
     _sliced(
         "seq1f1b",
         "1F1B by slices, whose first backward is that of a micro-batch's last slice",
@@ -311,5 +316,4 @@ PUBLISHED = (
         "SlimPipe: Li et al. 2025 (arXiv 2504.14519)",
     ),
 )
-"""Published pipeline schedules, in the order of reports. Of schedules that take as long the first
-stays the best, so that 1F1B stands before GPipe, which holds all activations."""
+"""Published orders of sequence slices."""

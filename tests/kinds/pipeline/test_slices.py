@@ -13,15 +13,19 @@ import ppsolve
 from ppsolve.models.core.result import ScheduleDocument, Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.api.kinds import kind_of, lower
 from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.views.chart import chart_rows
+from ppsolve.solver.views.pipeline import pipeline_shape
 from tests.kinds.pipeline.sliced_model import optimum
 from tests.marks import first
 from tests.paths import DATA
+from tests.views.page.cases import shown_of
 
 
 def random_sliced(seed: int) -> dict[str, Any]:
@@ -140,6 +144,24 @@ def test_documents_number_micro_batches_and_slices() -> None:
     wrong = ppsolve.check(sliced(num_microbatches=2), document)
     assert [violation.rule for violation in wrong] == ["label"]
     assert "slice" not in ppsolve.optimize(sliced(slices=None)).to_dicts()[0]
+
+
+def test_charts_pages_and_traces_show_micro_batch_and_slice() -> None:
+    instance = sliced(num_microbatches=2)
+    found = ppsolve.simulate(instance, "seq1f1b")
+    assert found.schedule is not None
+    problem = lower(instance)
+    bars = [bar for row in chart_rows(found.schedule, problem) for bar in row.bars]
+    assert {"F1.0", "B0.1"} <= {bar.label for bar in bars}
+    columns = shown_of(instance, "seq1f1b").columns("us")
+    document = found.model_dump(mode="json")
+    schedule = kind_of(instance).read(instance, problem, document)[0]
+    place = columns["names"].index("B1.1.0")
+    assert [columns[name][place] for name in ("stage", "microbatch", "slice")] == [1, 1, 0]
+    events = json.loads(perfetto_json([TracedSchedule("best", schedule)]))["traceEvents"]
+    traced = {event["name"]: event.get("args") for event in events}
+    assert traced["B1.1.0"] == {"stage": 1, "micro-batch": 1, "slice": 0}
+    assert dict(pipeline_shape(instance))["micro-batches"] == "2, 2 slices each"
 
 
 def test_one_slice_is_the_whole_micro_batch() -> None:
