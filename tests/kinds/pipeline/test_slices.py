@@ -20,6 +20,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.tables import memory_of
 from ppsolve.solver.views.chart import chart_rows
 from ppsolve.solver.views.pipeline import pipeline_shape
 from tests.kinds.pipeline.sliced_model import optimum
@@ -285,3 +286,26 @@ def test_capacity_in_activations_counts_whole_micro_batches() -> None:
     instance = sliced(memory={"capacity": "1.5p", "activation": 2})
     assert instance.memory is not None
     assert instance.memory.capacity == 1.5 * 2 * 2 * 2
+
+
+@pytest.mark.parametrize("memory", [{"capacity": 3}, {"capacity": 3.5, "forward_peak": 1.5}])
+@pytest.mark.parametrize("name", ["list-tail", "list-work", "list-backward-first", "list-serial"])
+def test_list_schedules_begin_no_micro_batch_that_another_leaves_no_room(
+    name: str, memory: dict[str, Any]
+) -> None:
+    # A micro-batch gives nothing back before all its slices have run: one fits at a time.
+    instance = sliced(num_microbatches=3, slices=3, memory={"activation": 1, **memory})
+    assert len(starts(instance, name)) == 3 * 3 * 4
+
+
+def test_an_op_that_gives_back_twice_takes_both_at_once_when_time_runs_backwards() -> None:
+    # B0.0.0 gives back its activation, and keys and values of both slices.
+    problem = lower(sliced(memory={"capacity": 9, "activation": 1, "key_value": 0.5}))
+    memory = memory_of(problem)
+    op = problem.op_names(range(problem.num_ops)).index("B0.0.0")
+    rows = slice(memory.release_pointer[op], memory.release_pointer[op + 1])
+    assert memory.release_amount[rows].tolist() == [4]
+    (pool,) = (each for each in ImpliedOrder(problem).pools if each.pool.name == "device 0")
+    first = sorted(problem.op_names(pool.holds.acquire))
+    assert first == ["F0.0.0", "F0.0.0", "F0.0.1", "F0.0.1"]
+    assert pool.holds.base == 0
