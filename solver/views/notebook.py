@@ -105,7 +105,8 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataF
     Returns
     -------
     DataFrame
-        Stages, devices, micro-batches, slices and replicas are ``Int64``, which knows missing values.
+        Stages, devices, micro-batches, slices and replicas are ``Int64``, which knows missing
+        values.
 
     Raises
     ------
