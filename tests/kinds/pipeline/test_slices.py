@@ -202,7 +202,7 @@ def test_keys_and_values_are_held_until_the_last_backward(
 
 def test_micro_batches_of_several_sizes_are_told_apart() -> None:
     alike = sliced(num_microbatches=2, times={"forward": [[1, 2], 1], "backward": 1})
-    other = sliced(num_microbatches=2, times={"forward": [[1, 2, 2, 1], 1], "backward": 1})
+    other = sliced(num_microbatches=2, times={"forward": [[1, 2, 1, 1], 1], "backward": 1})
     assert [len(lower(each).families) for each in (alike, other)] == [1, 0]
     assert [has_unequal_microbatches(each) for each in (alike, other)] == [False, True]
 
@@ -232,6 +232,24 @@ def test_balanced_cuts_make_forwards_as_equal_as_whole_tokens_allow() -> None:
     assert max(row) - min(row) <= 2 * (1 + Decimal("0.01") * 2001)
     tiny = sliced(lengths=[4], slices=cuts, times=times).in_numbers().times.forward[0]
     assert [float(each) for each in tiny] == [1.01, 1.03, 1.05, 1.07]
+
+
+@pytest.mark.parametrize(
+    ("cost", "lengths", "count", "tokens"),
+    [
+        ({"per_token": 1}, [10], 3, [3, 4, 3]),  # 3.33 and 6.67 tokens
+        ({"per_square": 1}, [4], 4, [1, 1, 1, 1]),  # 4 of 16 would be 2 tokens
+        # 3 and 6 of 36 are both nearest to 4, the cost of 2 tokens: the second cut moves on.
+        ({"per_square": 1}, [[4, *[1] * 20]], 12, [2, 1, 1, 1, 1, 1, 2, 3, 3, 3, 3, 3]),
+    ],
+)
+def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
+    cost: dict[str, Any], lengths: list[Any], count: int, tokens: list[int]
+) -> None:
+    cuts = {"count": count, "cuts": "balanced"}
+    times = {"forward": cost, "backward": {"per_token": 1}}
+    found = sliced(lengths=lengths, slices=cuts, times=times).in_numbers().times.backward
+    assert list(map(float, found[0])) == tokens
 
 
 @pytest.mark.parametrize(
