@@ -12,6 +12,7 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import ScheduleDocument, Status
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import kind_of, lower
 from ppsolve.solver.api.registry import run_heuristic
@@ -207,6 +208,7 @@ def test_micro_batches_of_several_sizes_are_told_apart() -> None:
     assert [has_unequal_microbatches(each) for each in (alike, other)] == [False, True]
 
 
+RECOMPUTE = {"modes": [{"name": "full", "time": 1, "held": 0}]}
 COST = {"per_token": 1, "per_square": 0.5, "constant": 3}
 
 
@@ -269,6 +271,22 @@ def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
             'slices: expected no "slices" with such placement',
         ),
         (
+            {"memory": {"capacity": 2, "activation": 1, "recompute": RECOMPUTE}},
+            'slices: expected no "slices" with such memory',
+        ),
+        (
+            {
+                "slices": None,
+                "memory": {
+                    "capacity": 2,
+                    "activation": 1,
+                    "left_to_weight": 0,
+                    "recompute": RECOMPUTE,
+                },
+            },
+            "memory.left_to_weight: expected a share with layers or memory modes",
+        ),
+        (
             {"times": {"forward": [[1, 2, 3], 1], "backward": 2}, "num_microbatches": 2},
             "times.forward[0]: expected a number or 4 entries (one per slice, or 2 of alike "
             "micro-batches), got 3",
@@ -298,6 +316,14 @@ def test_runtimes_and_actions_know_no_slices() -> None:
     assert "of which actions do not say which" in str(refused.reason)
     names = [[f"F{s}.0.0", f"F{s}.0.1", f"B{s}.0.1", f"B{s}.0.0"] for s in range(2)]
     assert ppsolve.simulate(sliced(), lambda instance: names).value == 9
+
+
+def test_work_of_kfac_is_hidden_beside_whole_micro_batches() -> None:
+    factors = {"curvature_a": 1, "curvature_b": 1, "inverse_a": 1, "inverse_b": 1}
+    module = {"stage": 0, "name": "m", **factors, "precondition": 1}
+    data = json.loads(sliced().model_dump_json(by_alias=True, exclude_none=True))
+    with pytest.raises(InputError, match=r"pipeline\.slices: expected whole micro-batches"):
+        KfacInstance.parse({"name": "k", "pipeline": data, "modules": [module], "pattern": "1f1b"})
 
 
 def test_capacity_in_activations_counts_whole_micro_batches() -> None:
