@@ -94,6 +94,13 @@ def _unequal(count: int, stages: int = 4) -> dict[str, Any]:
     }
 
 
+def _sliced(slices: int, stages: int = 4) -> dict[str, Any]:
+    """Return fields of a pipeline whose micro-batches run in slices, each longer than the last."""
+    forward = [(2 + number) * 16 // (slices * stages) for number in range(slices)]
+    times = {"forward": [forward] * stages, "backward_input": [forward] * stages}
+    return {"slices": slices, "times": {**times, "backward_weight": 2}}
+
+
 def _with_factors(pipeline: dict[str, Any], stages: int, **fields: Any) -> dict[str, Any]:
     """Return K-FAC work of one module on each stage of a pipeline."""
     modules = [{"stage": stage, "name": "block", **FACTORS} for stage in range(stages)]
@@ -147,6 +154,8 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     *_of_layers(),
     _pipeline("unequal", **_unequal(8)),
     _pipeline("unequal-4x4", **_unequal(4)),
+    _pipeline("sliced", **_sliced(4)),
+    _pipeline("sliced-looped", placement="interleaved", stages_per_device=2, **_sliced(2, 8)),
     _pipeline("unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)),
     _with_factors(LINEAR, 4, pattern="1f1b", objective="iterations"),
     *(

@@ -177,13 +177,7 @@ class _Labels:
         self.wrong: list[Violation] = []
         shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
         self._kind = [shown[kind] for kind in problem.kind.tolist()]
-        self._numbers = {
-            "stage": problem.stage.tolist(),
-            "device": problem.device.tolist(),
-            "microbatch": problem.microbatch.tolist(),
-        }
-        if len(problem.replica):
-            self._numbers["replica"] = problem.replica.tolist()
+        self._numbers = {name: each.tolist() for name, each in problem.numbers.items()}
 
     def compare(self, op: int, row: dict[str, Any]) -> None:
         kind = row.get("kind")

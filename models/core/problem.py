@@ -21,6 +21,10 @@ FREE = -1
 """Marks an op without a pinned start, or a label (stage, device, micro-batch) that is absent."""
 
 
+def _unit_name(unit: int, slices: int) -> str:
+    return f".{unit}" if slices == 1 else ".{}.{}".format(*divmod(unit, slices))
+
+
 def _none() -> IntArray:
     return np.zeros(0, dtype=np.int64)
 
@@ -142,7 +146,8 @@ class Problem:
     kind, stage, device, microbatch : int64[n]
         Labels of each op (`kind` indexes `kinds`), `FREE` where absent.
     explicit_names : mapping of int to str
-        Names of the ops that are not called ``<kind><stage>.<micro-batch>``.
+        Names of the ops that are not called ``<kind><stage>.<micro-batch>``, with slices
+        ``<kind><stage>.<micro-batch>.<slice>``.
     windows : mapping of int to int64[w, 2]
         Ops that may start within one of w closed intervals only, sorted and disjoint.
     weight : int64[n]
@@ -153,6 +158,9 @@ class Problem:
         Replica of each op, where there are several.
     choice : int64[...]
         What was chosen where more than orders is open, in numbers of the kind.
+    slices : int
+        Slices of each micro-batch; `microbatch` counts them: slice j of micro-batch i is the unit
+        i x slices + j.
     """
 
     name: str
@@ -181,6 +189,7 @@ class Problem:
     points: IntArray = field(default_factory=_none, repr=False)
     replica: IntArray = field(default_factory=_none, repr=False)
     choice: IntArray = field(default_factory=_none, repr=False)
+    slices: int = 1
 
     @property
     def num_ops(self) -> int:
@@ -243,7 +252,16 @@ class Problem:
         stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
         beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
         microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
-        return beginnings, [*(f".{microbatch}" for microbatch in microbatches), ""]
+        return beginnings, [*(_unit_name(unit, self.slices) for unit in microbatches), ""]
+
+    @cached_property
+    def numbers(self) -> dict[str, IntArray]:
+        """Labels of the ops as documents have them, int64[n] each: micro-batches, then slices."""
+        found = {"stage": self.stage, "device": self.device}
+        found["microbatch"] = self.microbatch // self.slices
+        if self.slices > 1:
+            found["slice"] = np.where(self.microbatch < 0, FREE, self.microbatch % self.slices)
+        return found | ({"replica": self.replica} if len(self.replica) else {})
 
     def resources_of(self, op: int) -> IntArray:
         """Return the resources that op number `op` occupies."""
@@ -333,6 +351,7 @@ class ProblemBuilder:
     weight: IntArray = field(default_factory=_none)
     points: Sequence[int] | IntArray = ()
     choice: IntArray = field(default_factory=_none)
+    slices: int = 1
 
     def __post_init__(self) -> None:
         """Begin with an empty block, so that no column is missing, and no precedences."""
@@ -343,6 +362,10 @@ class ProblemBuilder:
         self._kinds: list[str] = []
         self.add_ops(_none(), _none(), _none().reshape(0, 0))
         self.add_precedences(_none(), _none())
+
+    def unit_name(self, unit: int) -> str:
+        """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3."""
+        return _unit_name(unit, self.slices)
 
     def add_resource(self, name: str) -> int:
         """Add a resource and return its number."""
@@ -447,5 +470,6 @@ class ProblemBuilder:
             weight=self.weight,
             points=np.asarray(self.points, dtype=np.int64),
             choice=self.choice,
+            slices=self.slices,
             **columns,
         )

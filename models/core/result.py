@@ -85,6 +85,7 @@ class ScheduledOp(Reported):
     stage: int | None = None
     device: int | None = None
     microbatch: int | None = None
+    slice: int | None = None
     replica: int | None = None
     start: Moment
     end: Moment
@@ -164,31 +165,19 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
     shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
-    rows = [
-        {
-            "id": name,
-            "kind": shown[kind],
-            "stage": None if stage == FREE else stage,
-            "device": None if device == FREE else device,
-            "microbatch": None if microbatch == FREE else microbatch,
-            "start": start,
-            "end": end,
-        }
-        for name, kind, stage, device, microbatch, start, end in zip(
-            problem.op_names(ops),
-            problem.kind[ops].tolist(),
-            problem.stage[ops].tolist(),
-            problem.device[ops].tolist(),
-            problem.microbatch[ops].tolist(),
-            times(schedule.start[ops]),
-            times(schedule.end[ops]),
-            strict=True,
-        )
-    ]
-    if len(problem.replica):
-        for row, replica in zip(rows, problem.replica[ops].tolist(), strict=True):
-            row["replica"] = replica
-    return rows
+    names = ("id", "kind", *problem.numbers, "start", "end")
+    numbers = (
+        [None if number == FREE else number for number in each[ops].tolist()]
+        for each in problem.numbers.values()
+    )
+    columns = (
+        problem.op_names(ops),
+        [shown[kind] for kind in problem.kind[ops].tolist()],
+        *numbers,
+        times(schedule.start[ops]),
+        times(schedule.end[ops]),
+    )
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 class HasSchedule(ShownInNotebooks, HasOps):

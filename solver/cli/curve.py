@@ -120,6 +120,9 @@ class ChangeOptions:
     """The axes of `ppsolve.what_if`, as options."""
 
     microbatches: Annotated[str | None, value("N,M", "Numbers of micro-batches.")] = None
+    slices: Annotated[
+        str | None, value("K,L", "Slices of each micro-batch: 1,8:balanced (8 equal forwards).")
+    ] = None
     capacity: Annotated[
         str | None, value("C,D", "Capacities: amounts or multiples of p, as 4,1.5p or 1p:2p:0.5p.")
     ] = None

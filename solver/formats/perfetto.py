@@ -87,7 +87,9 @@ class _Group:
             [self._nanoseconds(moment) for moment in moments[busy].tolist()]
             for moments in (self.schedule.start, self.schedule.end)
         )
-        columns = {"stage": problem.stage, "micro-batch": problem.microbatch}
+        columns = {"stage": problem.stage, "micro-batch": problem.numbers["microbatch"]}
+        if problem.slices > 1:
+            columns["slice"] = problem.numbers["slice"]
         names = problem.op_names(busy)
         for op, name, start, end in zip(busy.tolist(), names, starts, ends, strict=True):
             kind = problem.kinds[problem.kind[op]]

@@ -54,7 +54,7 @@ def _keeps_promises(
     size, base = memory.size[pool], pool * memory.num_owners
     if reserve and (owner < 0 or _is_new(state, memory, base + owner)):
         claim = memory.claim[base + owner] if owner >= 0 else 0
-        if state.reserved[pool] + claim > size:
+        if state.reserved[pool] and state.reserved[pool] + claim > size:
             return False
     older, held_from_here = not state.begun[owner + 1], amount
     for place in range(base + state.num_flight[pool] - 1, base - 1, -1):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from operator import mul
 from typing import Self
 
@@ -252,8 +253,14 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
     for position, label in enumerate(taken):
         by_label[label].append(position)
     given = zip(stage[pool.release_op].tolist(), microbatch[pool.release_op].tolist(), strict=True)
-    every = range(len(pool.acquire_op))
-    return [every if label[1] == FREE else by_label.get(label, ()) for label in given]
+    every, count = range(len(pool.acquire_op)), problem.slices
+    groups: list[Sequence[int]] = []
+    for place, unit in given:
+        # The last backward of a stage gives back what other slices of its micro-batch have taken.
+        units = range(unit, unit - unit % count + count) if count > 1 else (unit,)
+        own = chain.from_iterable(by_label.get((place, each), ()) for each in units)
+        groups.append(every if unit == FREE else list(own))
+    return groups
 
 
 def _near_only(pool: Pool, groups: list[Sequence[int]], links: Adjacency) -> list[bool]:

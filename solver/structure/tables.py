@@ -153,18 +153,22 @@ def memory_of(problem: Problem) -> MemoryUse:
     units = [_units(pool) for pool in problem.pools]
     acquired = _amounts(problem, units, "acquire")
     released = _amounts(problem, units, "release")
-    num_owners = int(problem.microbatch.max(initial=FREE)) + 1
+    owners = problem.microbatch // problem.slices
+    num_owners = int(owners.max(initial=FREE)) + 1
     claim = np.zeros((len(problem.pools), num_owners), dtype=np.int64)
-    owner = problem.microbatch[acquired[0]]
+    owner = owners[acquired[0]]
     known = owner != FREE
     np.add.at(claim, (acquired[2][known], owner[known]), acquired[3][known])
-    promises = [len(np.unique(problem.stage[pool.acquire_op])) > 1 for pool in problem.pools]
+    promises = [
+        problem.slices > 1 or len(np.unique(problem.stage[pool.acquire_op])) > 1
+        for pool in problem.pools
+    ]
     return MemoryUse(
         np.array([size for _, size in units], dtype=np.int64),
         *acquired[1:],
         _net(problem, acquired, released),
         *released[1:],
-        problem.microbatch,
+        owners,
         num_owners,
         claim.ravel(),
         np.array(promises, dtype=np.int64),
@@ -300,7 +304,7 @@ def _units(pool: Pool) -> tuple[list[int], int]:
 def _amounts(
     problem: Problem, units: list[tuple[list[int], int]], what: str
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return op, pointer by op, pool and amount of all acquires, or releases, by op."""
+    """Return op, pointer by op, pool and amount of acquires, or releases, one per op and pool."""
     none = np.zeros(0, dtype=np.int64)
     ops, pools, amounts = [none], [none], [none]
     for number, (pool, (table, _)) in enumerate(zip(problem.pools, units, strict=True)):
@@ -309,9 +313,12 @@ def _amounts(
         ops.append(op)
         pools.append(np.full(len(op), number, dtype=np.int64))
         amounts.append(np.array(table, dtype=np.int64)[index])
-    every = np.concatenate(ops)
-    pointer, order = rows_by(every, problem.num_ops)
-    return every[order], pointer, np.concatenate(pools)[order], np.concatenate(amounts)[order]
+    count = len(units) + 1
+    keys, row = np.unique(np.concatenate(ops) * count + np.concatenate(pools), return_inverse=True)
+    total = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(total, row, np.concatenate(amounts))
+    users, used = np.divmod(keys, count)
+    return users, rows_by(users, problem.num_ops)[0], used, total
 
 
 def _net(

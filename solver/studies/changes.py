@@ -12,6 +12,7 @@ from typing import Any
 from ppsolve.models.documents.base import as_json_number, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.text import instance_data
+from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import DECISIONS
 from ppsolve.solver.studies.generate.flags import PerDevice, parse_number
@@ -224,10 +225,39 @@ def _with_fillers(instance: PipelineInstance, factor: TimeFactor) -> PipelineIns
     return parsed_pipeline(data)
 
 
+def _slices(text: str) -> list[str]:
+    words = [part.strip() for part in text.split(",")]
+    for word in words:
+        if not re.fullmatch(r"[1-9]\d{0,4}(:(uniform|balanced))?", word):
+            raise InputError(f'expected slices such as 8 or 8:balanced, got "{word[:40]}"')
+    return words
+
+
+def _with_slices(instance: PipelineInstance, value: str) -> PipelineInstance:
+    # Numbers are those of one slice; costs over lengths say by themselves what a slice takes.
+    count, _, cuts = value.partition(":")
+    share = Decimal(instance.num_slices) / int(count)
+    data = instance_data(instance)
+    for path, entry in instance.amounts().items():
+        group, name = path.split(".")
+        if rows_per_microbatch(entry):
+            raise InputError("expected one number or cost per stage", field=path)
+        if entry is not None:
+            data[group][name] = _cut(data[group][name], share)
+    return parsed_pipeline(data | {"slices": {"count": int(count), "cuts": cuts or "uniform"}})
+
+
+def _cut(entry: Any, share: Decimal) -> Any:
+    if isinstance(entry, list):
+        return [_cut(each, share) for each in entry]
+    return entry if isinstance(entry, dict) else _scaled(entry, share)
+
+
 AXES = {
     axis.name: axis
     for axis in (
         ChangeAxis("microbatches", "{} micro-batches", values_of, _with_microbatches),
+        ChangeAxis("slices", "{} slices", _slices, _with_slices),
         ChangeAxis("capacity", "capacity {}", values_of, _with_capacity),
         ChangeAxis("placements", "{}", _placements, on_layout),
         ChangeAxis("recompute", "recompute: {}", _decisions, with_decision),

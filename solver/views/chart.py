@@ -272,7 +272,8 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
         return Bar(op.start, op.end, kind, letter, "+".join(names), chunk)
     # Names of ops of a refresh begin with their device, which is their stage.
     number = op.stage if op.microbatch is None and "/" not in op.id else op.microbatch
-    return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)
+    label = ".".join(str(each) for each in (number, op.slice) if each is not None)
+    return Bar(op.start, op.end, kind, letter, f"{letter}{label}", chunk)
 
 
 def kinds_of(rows: list[Row]) -> list[str]:

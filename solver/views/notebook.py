@@ -90,7 +90,7 @@ def _chart(found: Result | HeuristicEntry | Plan) -> str:
 
 
 # Columns of whole numbers, some of which may be missing.
-COUNTED = ("stage", "device", "microbatch", "replica")
+COUNTED = ("stage", "device", "microbatch", "slice", "replica")
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
@@ -105,7 +105,8 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataF
     Returns
     -------
     DataFrame
-        Stages, devices, micro-batches and replicas are ``Int64``, which knows missing values.
+        Stages, devices, micro-batches, slices and replicas are ``Int64``, which knows missing
+        values.
 
     Raises
     ------

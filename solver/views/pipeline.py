@@ -141,7 +141,8 @@ def pipeline_shape(instance: PipelineInstance) -> Facts:
     yield "devices", str(instance.num_devices)
     yield "stages", str(instance.num_stages)
     differ = " of different sizes" if has_unequal_microbatches(instance) else ""
-    yield "micro-batches", f"{instance.num_microbatches}{differ}"
+    sliced = f", {instance.num_slices} slices each" if instance.num_slices > 1 else ""
+    yield "micro-batches", f"{instance.num_microbatches}{differ}{sliced}"
     if instance.replicas is not None:
         yield "replicas", f"{instance.replicas.count}, assignment {instance.replicas.assignment}"
     explicit = isinstance(placement, ExplicitPlacement)

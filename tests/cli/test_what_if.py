@@ -96,7 +96,7 @@ def test_the_file_the_page_and_what_reads_them(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a change: --microbatches, --capacity"),
+        ((), "expected a change: --microbatches, --slices"),
         (("--recompute", "stage"), "two.json: --recompute memory: expected memory modes; add"),
         (("--comm", "x0.5"), "two.json: --comm: expected transfers or collectives"),
         (("--capacity", "1:100000"), "--capacity: expected at most 1000 points, got 100000"),

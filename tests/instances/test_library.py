@@ -23,7 +23,9 @@ INSTANCES = ROOT / "instances"
 EVERY = instance_files(INSTANCES)
 KFAC = [name for name in EVERY if name.startswith("kfac/")]
 OVERLAP = [name for name in EVERY if name.startswith("overlap/")]
-OF_OTHER_SCRIPTS = (*("kfac/", "overlap/", "overlap_pipelines/", "memory/", "moe/", "fillers/"),)
+OF_OTHER_SCRIPTS = (
+    *("kfac/", "overlap/", "overlap_pipelines/", "memory/", "moe/", "fillers/", "slices/"),
+)
 FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
 
 
@@ -102,6 +104,13 @@ def test_script_makes_the_fillers_byte_for_byte() -> None:
     made = script("make_filler_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == [name for name in EVERY if name.startswith("fillers/")]
+    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+
+
+def test_script_makes_the_sliced_set_byte_for_byte() -> None:
+    made = script("make_slice_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert len(texts) == 5
     assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
 
 

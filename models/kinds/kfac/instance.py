@@ -246,6 +246,8 @@ class KfacInstance(Instance):
                 'expected one step without fillers ("refresh_interval" is the number of steps)',
                 field="pipeline",
             )
+        if self.pipeline.slices is not None:
+            raise InputError("expected whole micro-batches", field="pipeline.slices")
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',

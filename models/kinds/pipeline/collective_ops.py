@@ -143,7 +143,9 @@ class CollectiveOps:
         )
         if self.inside[kind[-1]].num_pieces(stage) > 1:
             for (row, i), op in np.ndenumerate(ops):
-                self.builder.explicit_names[int(op)] = f"{kind}{stage}.{i}/{numbers[row]}"
+                self.builder.explicit_names[int(op)] = (
+                    f"{kind}{stage}{self.builder.unit_name(i)}/{numbers[row]}"
+                )
         return ops
 
     def with_collectives(self, kind: str, pieces: list[IntArray]) -> OpGrid:

@@ -399,9 +399,18 @@ def in_amounts(data: Any) -> Any:
     stages = count_stages(data)
     if stages is None:
         return data
-    amounts = [_amount(entry, stages, memory) for entry in entries]
+    held = stages * count_slices(data.get("slices"))
+    amounts = [_amount(entry, held, memory) for entry in entries]
     capacity = amounts if isinstance(given, list | tuple) else amounts[0]
     return {**data, "memory": {**memory, "capacity": capacity}}
+
+
+def count_slices(slices: Any) -> int:
+    """Return the slices of a micro-batch by a field that may not be validated yet, at least 1."""
+    if isinstance(slices, list | tuple):
+        return max(1, len(slices))
+    count = slices.get("count") if isinstance(slices, dict) else getattr(slices, "count", slices)
+    return count if isinstance(count, int) and count > 0 else 1
 
 
 def count_stages(data: dict[str, Any]) -> int | None:
@@ -415,7 +424,7 @@ def count_stages(data: dict[str, Any]) -> int | None:
     return devices * stages_per_device(chunks, placement) if is_known and devices else None
 
 
-def _amount(entry: Any, stages: int, memory: dict[str, Any]) -> Any:
+def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
     if not isinstance(entry, str):
         return entry
     text, field = entry.strip().lower(), "memory.capacity"
@@ -434,7 +443,7 @@ def _amount(entry: Any, stages: int, memory: dict[str, Any]) -> Any:
             f"expected an amount, not {entry.strip()}, where activations differ", field=field
         )
     try:
-        return factor * stages * as_decimal(activation)
+        return factor * held * as_decimal(activation)
     except ValueError:
         return 0  # the activation is refused by itself
 

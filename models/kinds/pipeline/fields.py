@@ -98,19 +98,23 @@ class Memory(StrictModel):
 
     A forward acquires `activation`; the share `released_by_backward_weight` of it is held until
     the weight-gradient backward ends (default 1, as PyTorch's weight gradient needs the saved
-    activation), the rest until the input-gradient backward ends. With fused backwards the share is
-    ignored.
+    activation), the rest until the input-gradient backward ends. `left_to_weight` is the amount in
+    place of the share. With fused backwards both are ignored.
 
     While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
     excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs
-    over lengths. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations per stage
-    of all its devices together. With `recompute` or `offload` activations need not be kept, see
-    `ppsolve.models.kinds.pipeline.modes`.
+    over lengths. With slices a forward takes `key_value` besides, the keys and values that later
+    slices attend to; all of a micro-batch are given back when its last backward on the stage ends,
+    that of slice 0. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations (of
+    whole micro-batches) per stage of all its devices together. With `recompute` or `offload`
+    activations need not be kept, see `ppsolve.models.kinds.pipeline.modes`.
     """
 
     capacity: PerDevice = Field(json_schema_extra=with_multiples)
     activation: PerStageAndMicrobatch
     forward_peak: PerStageAndMicrobatch | None = None
+    left_to_weight: PerStageAndMicrobatch | None = None
+    key_value: PerStageAndMicrobatch | None = None
     released_by_backward_weight: PerStageShare = Field(default=1, validate_default=True)
     static: PerStage = Field(default=0, validate_default=True)
     recompute: Recompute | None = None

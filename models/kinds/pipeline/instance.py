@@ -18,13 +18,13 @@ from ppsolve.models.kinds.pipeline.entries import (
     Lengths,
     PerStage,
     check_length,
+    count_slices,
     count_stages,
     entry_at,
     has_costs,
     in_amounts,
     rows_per_microbatch,
     stages_per_device,
-    sums_of,
     worked_out,
 )
 from ppsolve.models.kinds.pipeline.fields import P2P, ExplicitPlacement, Memory, Placement, Times
@@ -34,6 +34,13 @@ from ppsolve.models.kinds.pipeline.mode_checks import check_modes
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.models.kinds.pipeline.overlap_blocks import FusedBlocks
 from ppsolve.models.kinds.pipeline.replicas import Replicas
+from ppsolve.models.kinds.pipeline.slices import (
+    Slices,
+    check_row,
+    check_slices,
+    per_unit,
+    unit_sums,
+)
 
 MAX_OPS = 5_000_000
 """Larger instances are refused instead of exhausting the memory of the machine."""
@@ -46,7 +53,8 @@ class PipelineInstance(Instance):
     before there. `fillers` are other jobs that run in the bubbles of all of them.
 
     `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
-    packed sequences. Costs of times, memory and transfers are worked out over them. With `layers`
+    packed sequences. Costs of times, memory and transfers are worked out over them. With `slices`
+    each micro-batch runs slice by slice, and these fields are those of one slice. With `layers`
     times and activations are those of an even split, and another split may be chosen. `plan` says
     what else was chosen by the plan that made the pipeline.
     """
@@ -60,6 +68,7 @@ class PipelineInstance(Instance):
     stages_per_device: Annotated[Whole, Field(ge=1, le=1024)] | None = None
     num_microbatches: Annotated[Whole, Field(ge=1, le=1_000_000)]
     lengths: Lengths | None = None
+    slices: Slices | None = None
     placement: Placement = "linear"
     times: Times
     layers: Layers | None = None
@@ -84,24 +93,26 @@ class PipelineInstance(Instance):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self._check_placement()
-        if self.num_stages * self.num_microbatches * 3 * self.steps > MAX_OPS:
+        if self.num_stages * self.num_units * 3 * self.steps > MAX_OPS:
             raise InputError(
                 f"expected at most {MAX_OPS} ops (stages x micro-batches x 3 x steps)",
                 field="num_microbatches",
             )
         self._check_lengths()
+        check_slices(self)
         for field, entry in self.amounts().items():
             what, count = self._items_of(field)
             check_length(field, entry, count, what)
             for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
-                check_length(f"{field}[{index}]", item, self.num_microbatches, "micro-batch")
+                check_row(f"{field}[{index}]", item, self)
         if self.memory is not None:
             check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
             for field in ("static", "released_by_backward_weight"):
                 entry = getattr(self.memory, field)
                 check_length(f"memory.{field}", entry, self.num_stages, "stage")
         numbers = self.in_numbers()
-        self._check_forward_peak(numbers.memory)
+        if numbers.memory is not None:
+            self._check_amounts(numbers.memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
         check_length("optimizer", self.optimizer, self.num_stages, "stage")
         if self.plan is not None:
@@ -198,7 +209,7 @@ class PipelineInstance(Instance):
         ops = self.num_stages
         for inside in collectives.by_kind().values():
             ops += 2 * sum(map(inside.num_pieces, range(self.num_stages)))
-        if ops * self.num_microbatches > MAX_OPS:
+        if ops * self.num_units > MAX_OPS:
             raise InputError(
                 f"expected at most {MAX_OPS} ops, collectives and pieces included",
                 field="collectives",
@@ -212,21 +223,30 @@ class PipelineInstance(Instance):
                 field="lengths",
             )
 
-    def _check_forward_peak(self, memory: Memory | None) -> None:
-        if memory is None or memory.forward_peak is None:
-            return
-        peak, kept = memory.forward_peak, memory.activation
-        rows = any(rows_per_microbatch(entry) for entry in (peak, kept))
-        for stage in range(self.num_stages):
-            for microbatch in range(self.num_microbatches if rows else 1):
-                numbers = [entry_at(entry, stage, microbatch) for entry in (peak, kept)]
-                if numbers[0] < numbers[1]:
-                    where = f"stage {stage}" + (f", micro-batch {microbatch}" if rows else "")
-                    least, found = (f"{float(number):g}" for number in reversed(numbers))
-                    raise InputError(
-                        f"expected at least the activation ({least}) of {where}, got {found}",
-                        field="memory.forward_peak",
-                    )
+    def _check_amounts(self, memory: Memory) -> None:
+        kept, left = memory.activation, memory.left_to_weight
+        if left is not None and (self.layers is not None or memory.has_modes):
+            raise InputError(
+                "expected a share with layers or memory modes", field="memory.left_to_weight"
+            )
+        for field, low, high, what in (
+            ("forward_peak", kept, memory.forward_peak, "least"),
+            ("left_to_weight", left, kept, "most"),
+        ):
+            if low is None or high is None:
+                continue
+            rows = any(rows_per_microbatch(entry) for entry in (low, high))
+            for stage in range(self.num_stages):
+                for unit in range(self.num_units if rows else 1):
+                    amounts = entry_at(low, stage, unit), entry_at(high, stage, unit)
+                    if amounts[0] > amounts[1]:
+                        where = f"stage {stage}" + (f", micro-batch {unit}" if rows else "")
+                        bound, found = amounts if what == "least" else amounts[::-1]
+                        raise InputError(
+                            f"expected at {what} the activation ({float(bound):g}) of {where}, "
+                            f"got {float(found):g}",
+                            field=f"memory.{field}",
+                        )
 
     def _check_matrix(self, field: str, entry: Any) -> None:
         if not isinstance(entry, tuple):
@@ -261,7 +281,7 @@ class PipelineInstance(Instance):
         """Return every entry that may differ from micro-batch to micro-batch, by its path."""
         found = {f"times.{field}": entry for field, entry in self.times}
         if self.memory is not None:
-            for field in ("activation", "forward_peak"):
+            for field in ("activation", "forward_peak", "left_to_weight", "key_value"):
                 found[f"memory.{field}"] = getattr(self.memory, field)
         return {**found, "p2p.bytes": self.p2p.bytes}
 
@@ -271,18 +291,22 @@ class PipelineInstance(Instance):
         return "stage", self.num_stages
 
     def in_numbers(self) -> Self:
-        """Return the pipeline with numbers per micro-batch in place of costs over lengths.
+        """Return the pipeline with numbers in place of costs over lengths.
+
+        Lists have a number per micro-batch; with slices one per slice of each micro-batch.
 
         Raises
         ------
         InputError
             There are costs and no lengths, or a number is too large; names the entry.
         """
-        if not any(map(has_costs, self.amounts().values())):
+        if self.slices is None and not any(map(has_costs, self.amounts().values())):
             return self
-        sums = None if self.lengths is None else sums_of(self.lengths)
+        sums = unit_sums(self)
         return self.with_amounts(
-            lambda path, entry: worked_out(path, entry, self._items_of(path)[1], sums)
+            lambda path, entry: per_unit(
+                worked_out(path, entry, self._items_of(path)[1], sums), self
+            )
         )
 
     def with_amounts(self, change: Callable[[str, Any], Any], **update: Any) -> Self:
@@ -320,6 +344,16 @@ class PipelineInstance(Instance):
         return any(filler.devices for filler in self.fillers)
 
     @property
+    def num_slices(self) -> int:
+        """Slices of each micro-batch, 1 where it runs as a whole."""
+        return count_slices(self.slices)
+
+    @property
+    def num_units(self) -> int:
+        """Slices of all micro-batches together: what passes through the stages one by one."""
+        return self.num_microbatches * self.num_slices
+
+    @property
     def num_stages(self) -> int:
         """Number of stages S of one pipe."""
         if isinstance(self.placement, ExplicitPlacement):
@@ -345,14 +379,14 @@ class PipelineInstance(Instance):
 
     @property
     def pipe_of_microbatch(self) -> IntArray:
-        """Pipe of each micro-batch, int64[m]: all 0, or 0 then 1 if bidirectional."""
-        pipe = np.zeros(self.num_microbatches, dtype=np.int64)
+        """Pipe of each micro-batch or slice, int64[units]: 0, or 0 then 1 if bidirectional."""
+        pipe = np.zeros(self.num_units, dtype=np.int64)
         if self.placement == "bidirectional":
             pipe[self.num_microbatches // 2 :] = 1
         return pipe
 
     @property
     def device_grid(self) -> IntArray:
-        """Device of each stage and micro-batch, int64[S, m]."""
+        """Device of each stage and micro-batch or slice, int64[S, units]."""
         pipes = np.asarray(self.stage_devices_of_pipes(), dtype=np.int64)
         return pipes[self.pipe_of_microbatch].T

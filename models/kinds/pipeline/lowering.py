@@ -27,7 +27,8 @@ from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
-from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, pools_of, stored_of
+from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, left_of, pools_of, stored_of
+from ppsolve.models.kinds.pipeline.slices import add_slice_order, units_of, with_key_values
 from ppsolve.models.kinds.pipeline.steps import (
     ALL_GATHER_KIND,
     ALLREDUCE_KIND,
@@ -164,7 +165,7 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
 
 def refuse_huge(instance: PipelineInstance) -> None:
     """Refuse a pipeline with more than `MAX_LOWERED` ops, as an `InputError`."""
-    ops = instance.num_stages * instance.num_microbatches * len(instance.times.by_kind())
+    ops = instance.num_stages * instance.num_units * len(instance.times.by_kind())
     ops *= instance.steps
     if ops > MAX_LOWERED:
         raise InputError(
@@ -188,6 +189,7 @@ class _PipelineLowering:
         self.boundary_pairs = hops(instance)
         self.scale = scale
         self.builder = ProblemBuilder(instance.name, scale, instance.objective)
+        self.builder.slices = instance.num_slices
         self.devices = instance.device_grid
         self.collectives = CollectiveOps(instance, self.builder, scale, self.devices)
         self.grid: dict[str, OpGrid] = {}
@@ -204,7 +206,7 @@ class _PipelineLowering:
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
         bandwidth = entry_at(self.instance.p2p.bandwidth, source, target)
         row = ticks_of(row_of(self.instance.p2p.bytes, boundary), self.scale, 1 / bandwidth)
-        return np.broadcast_to(row, self.instance.num_microbatches)
+        return np.broadcast_to(row, self.instance.num_units)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
@@ -263,6 +265,7 @@ class _PipelineLowering:
         self.builder.add_precedences(self.grid["F"].done, self.returning.first)
         if self.instance.times.is_split:
             self.builder.add_precedences(self.grid["I"].last, self.grid["W"].first)
+        add_slice_order(self.builder, self.instance, self.grid["F"], self.returning)
 
     def _add_all_gathers(self) -> None:
         entry = self.collectives.given.all_gather
@@ -359,19 +362,21 @@ class _PipelineLowering:
         entries = self.instance.amounts().values()
         rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}
-        for microbatch, pipe in enumerate(self.instance.pipe_of_microbatch.tolist()):
-            key: tuple[Any, ...] = (pipe, *(row[microbatch] for row in rows))
+        pipes, count = self.instance.pipe_of_microbatch.tolist(), self.instance.num_slices
+        for unit in range(0, len(pipes), count):
+            key: tuple[Any, ...] = (pipes[unit], *(row[unit : unit + count] for row in rows))
             if self.modes is not None:
-                key += tuple(self.modes.choice[:, microbatch].tolist())
-            groups.setdefault(key, []).append(microbatch)
+                key += tuple(self.modes.choice[:, unit].tolist())
+            groups.setdefault(key, []).append(unit // count)
         return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
 
     def _vectors(self, members: IntArray) -> IntArray:
-        columns = [grid.rows[:, members].T for grid in self.grid.values()]
+        count, members = len(members), units_of(members, self.instance.num_slices)
+        columns = [grid.rows[:, members].T.reshape(count, -1) for grid in self.grid.values()]
         for microbatches, transfer in self.transfers:
             shared = np.isin(microbatches, members)
             if shared.any():
-                columns.append(transfer[shared][:, None])
+                columns.append(transfer[shared].reshape(count, -1))
         for grid in () if self.modes is None else self.modes.grids.values():
             own = grid[:, members]
             columns.append(own[own[:, 0] != FREE].T)
@@ -384,20 +389,19 @@ class _PipelineLowering:
         if memory is None:
             return []
         stages = range(instance.num_stages)
-        late = [entry_at(memory.released_by_backward_weight, stage) for stage in stages]
-        is_split = instance.times.is_split
-        soon = [1 - share for share in late]
-        shares = {"I": soon, "W": late} if is_split else {"B": [Fraction(1)] * len(late)}
         stored = [stored_of(memory, stage) for stage in stages]
-        acquired = stored
-        released = [
-            (grid[kind].last, [row * part for row, part in zip(stored, parts, strict=True)])
-            for kind, parts in shares.items()
-        ]
+        acquired, released = stored, [(self.returning.last, stored)]
+        if instance.times.is_split:
+            late = [left_of(memory, stage) for stage in stages]
+            early = [row - part for row, part in zip(stored, late, strict=True)]
+            released = [(grid["I"].last, early), (grid["W"].last, late)]
         if memory.forward_peak is not None:
             acquired = [exact(row_of(memory.forward_peak, stage)) for stage in stages]
             excess = [high - low for high, low in zip(acquired, stored, strict=True)]
             released.insert(0, (grid["F"].last, excess))
+        if memory.key_value is not None:
+            acquired, last = with_key_values(instance, memory.key_value, acquired)
+            released.append((self.returning.last, last))
         uses = UsesOfMemory([(grid["F"].first, acquired)], released)
         if self.modes is None:
             return pools_of(instance, memory, uses, self.devices)

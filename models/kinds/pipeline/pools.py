@@ -48,6 +48,25 @@ def stored_of(memory: Memory, stage: int) -> Any:
     return exact(row_of(memory.activation, stage))
 
 
+def left_of(memory: Memory, stage: int) -> Any:
+    """Return the amounts that weight-gradient backwards of a stage give back.
+
+    Parameters
+    ----------
+    memory : Memory
+        Memory of a pipeline with split backwards, in numbers.
+    stage : int
+        The stage.
+
+    Returns
+    -------
+    object[1] or object[m]
+    """
+    if memory.left_to_weight is not None:
+        return exact(row_of(memory.left_to_weight, stage))
+    return stored_of(memory, stage) * entry_at(memory.released_by_backward_weight, stage)
+
+
 def pools_of(
     instance: PipelineInstance, memory: Memory, uses: UsesOfMemory, devices: IntArray
 ) -> list[Pool]:

@@ -39,7 +39,7 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
     }
     if plain.memory is not None:
         changed["memory"] = plain.memory.model_copy(
-            update={"released_by_backward_weight": Decimal(1)}
+            update={"released_by_backward_weight": Decimal(1), "left_to_weight": None}
         )
     return plain.model_copy(update=changed)
 

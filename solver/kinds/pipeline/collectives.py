@@ -113,7 +113,9 @@ def add_collectives(
 
 
 def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
-    """Return the action strings of each device, or None where ops run in several pieces."""
+    """Return the action strings of each device, None where ops run in several pieces or slices."""
+    if schedule.problem.slices > 1:
+        return None
     orders = orders_of(schedule)
     return action_strings(orders) if all(map(_is_whole, orders)) else None
 

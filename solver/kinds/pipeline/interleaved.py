@@ -48,6 +48,7 @@ def interleaved_1f1b(
     num_microbatches: int,
     group_size: int | None = None,
     slope: int = 2,
+    ahead: int = 0,
 ) -> list[Order]:
     """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
 
@@ -61,6 +62,8 @@ def interleaved_1f1b(
     slope : int
         Forwards by which the warm-up of a device is longer than that of the next one. With 1 it
         holds less memory and waits more, as MindFormers' order with less memory does.
+    ahead : int
+        Forwards by which all warm-ups are longer.
 
     Returns
     -------
@@ -80,7 +83,8 @@ def interleaved_1f1b(
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
-        warmup = min(slope * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
+        warmup = slope * (num_devices - device - 1) + (num_chunks - 1) * size + ahead
+        warmup = min(warmup, len(forwards))
         streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
         orders.append(_merged(device, num_devices, *streams))
     return orders

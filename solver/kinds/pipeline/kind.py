@@ -59,7 +59,7 @@ from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
 from ppsolve.solver.kinds.pipeline.options.filler_task import FillersTask
 from ppsolve.solver.kinds.pipeline.options.task import OptionsTask
-from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
 from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
@@ -225,10 +225,11 @@ class PipelineKind(Kind[PipelineInstance]):
         """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
-        if instance.collectives is not None or not instance.is_one_plain_step:
+        is_whole = instance.is_one_plain_step and problem.slices == 1
+        if instance.collectives is not None or not is_whole:
             raise InputError(
-                "expected names or numbers of ops: actions do not say which segment of an op with "
-                "collectives, which step or where fillers run",
+                "expected names or numbers of ops: actions do not say which piece of an op with "
+                "collectives or slices, which step or where fillers run",
                 source=instance.name,
                 field="orders",
             )
@@ -298,7 +299,8 @@ class PipelineTask(ScheduleTask):
 
 
 # The flow of `permutations` has the collectives: none is added to its schedules.
-_ALONE = (*map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)), PERMUTATIONS)
+_ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS)
+_ALONE = (*map(with_collectives, _ORDERS), PERMUTATIONS)
 
 PIPELINE = PipelineKind(
     "pipeline",

@@ -68,7 +68,7 @@ def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
     return orders
 
 
-def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Order]:
+def zb_handmade(num_stages: int, num_microbatches: int, depth: int, ahead: int = 0) -> list[Order]:
     """Return the hand-made zero-bubble orders of Qi et al. 2024.
 
     The paper has num_microbatches >= 2 num_stages; below that the same rule holds while any op of a
@@ -79,15 +79,17 @@ def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Orde
     num_stages, num_microbatches : int
     depth : int
         1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages - 1).
+    ahead : int
+        Forwards by which all warm-ups are longer.
 
     Returns
     -------
     list of Order
     """
     orders = []
-    delay = depth * (num_stages - 1)
+    delay = depth * (num_stages - 1) + ahead
     for stage in range(num_stages):
-        warmup = depth * (num_stages - stage - 1)
+        warmup = depth * (num_stages - stage - 1) + ahead
         steps = [FORWARD * min(warmup, num_microbatches)]
         for turn in range(warmup, warmup + num_microbatches):
             forward = FORWARD if turn < num_microbatches else ""

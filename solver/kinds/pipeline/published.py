@@ -13,7 +13,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
     Requirement,
 )
-from ppsolve.solver.kinds.pipeline import interleaved, one_stage, vshape
+from ppsolve.solver.kinds.pipeline import interleaved, one_stage, sliced, vshape
 from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.kinds.pipeline.chimera import chimera
 
@@ -54,14 +54,33 @@ TWICE_THE_DEVICES = Requirement(
 
 def has_unequal_microbatches(instance: PipelineInstance) -> bool:
     """Whether micro-batches differ in times, memory or transfers."""
+    count = instance.num_slices
     return any(
-        isinstance(row, tuple) and len(set(row)) > 1
+        isinstance(row, tuple) and len({row[i : i + count] for i in range(0, len(row), count)}) > 1
         for entry in instance.in_numbers().amounts().values()
         for row in (entry if isinstance(entry, tuple) else ())
     )
 
 
-UNEQUAL = Requirement("unequal micro-batches", has_unequal_microbatches)
+UNEQUAL = Requirement(
+    "unequal micro-batches that are not sliced",
+    lambda instance: instance.slices is None and has_unequal_microbatches(instance),
+)
+SLICED = Requirement("sequence slices", lambda instance: instance.slices is not None)
+IN_ROUNDS = Requirement(
+    "stage = chunk x devices + device",
+    lambda instance: (
+        instance.num_stages % instance.num_devices == 0
+        and all(d == s % instance.num_devices for s, d in enumerate(instance.stage_to_device))
+    ),
+)
+WHOLE_GROUPS = Requirement(
+    "micro-batches as a multiple of the devices, and these of the slices",
+    lambda instance: (
+        instance.num_microbatches % instance.num_devices == 0
+        and instance.num_devices % instance.num_slices == 0
+    ),
+)
 BIDIRECTIONAL = Requirement(
     "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
 )
@@ -77,9 +96,12 @@ class StaticOrders:
     ----------
     orders : callable
         Returns the order of each device for an instance and a request.
+    is_sliced : bool
+        They count slices; in others the slices of a micro-batch follow each other.
     """
 
     orders: _Orders
+    is_sliced: bool = False
 
     def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
         """Time the orders.
@@ -97,6 +119,9 @@ class StaticOrders:
             Schedule and action strings.
         """
         found = self.orders(request.instance, request)
+        if request.problem.slices > 1:
+            found = found if self.is_sliced else sliced.in_slices(found, request.problem.slices)
+            return Proposal(schedule_actions(request.problem, found))
         if permutation is not None:
             found = [replace(each, microbatch=permutation[each.microbatch]) for each in found]
         return Proposal(schedule_actions(request.problem, found), action_strings(found))
@@ -108,12 +133,14 @@ def _fixed(
     orders: _Orders,
     requirements: tuple[Requirement, ...],
     source: str,
+    *,
+    is_sliced: bool = False,
 ) -> Heuristic:
     """Return a heuristic whose orders follow from the shape of the pipeline, whatever its times."""
     return Heuristic(
         name,
         summary,
-        StaticOrders(orders),
+        StaticOrders(orders, is_sliced),
         A_PIPELINE,
         requirements,
         orders=lambda request: orders(request.instance, request),
@@ -153,6 +180,20 @@ def _chunks(instance: PipelineInstance) -> int:
     return instance.num_stages // instance.num_devices
 
 
+def _sliced(
+    name: str,
+    summary: str,
+    orders: Callable[[int, int, int, int], list[Order]],
+    requirements: tuple[Requirement, ...],
+    source: str,
+) -> Heuristic:
+    def placed(instance: PipelineInstance, _: Request) -> list[Order]:
+        counts = instance.num_microbatches, instance.num_slices
+        return orders(instance.num_devices, _chunks(instance), *counts)
+
+    return _fixed(name, summary, placed, (SLICED, *requirements), source, is_sliced=True)
+
+
 PUBLISHED = (
     _fixed(
         "1f1b",
@@ -166,7 +207,7 @@ PUBLISHED = (
         "all forwards, then all backwards",
         _per_stage(one_stage.gpipe),
         (ONE_PIPE, ONE_STAGE),
-        "GPipe: Huang et al. 2019",
+        "GPipe: Huang et al. 2019; by slices TeraPipe: Li et al. 2021",
     ),
     _fixed(
         "zb-1p",
@@ -244,3 +285,35 @@ PUBLISHED = (
 )
 """Published pipeline schedules, in the order of reports. Of schedules that take as long the first
 stays the best, so that 1F1B stands before GPipe, which holds all activations."""
+
+SLICED_ORDERS = (
+    _sliced(
+        "seq1f1b",
+        "1F1B by slices, whose first backward is that of a micro-batch's last slice",
+        sliced.seq1f1b,
+        (ONE_STAGE, IN_ROUNDS),
+        "Seq1F1B: Sun et al. 2024, as its repository runs it",
+    ),
+    _sliced(
+        "interleaved-seq1f1b",
+        "interleaved 1F1B by slices, in groups of as many slices as devices",
+        sliced.interleaved_seq1f1b,
+        (LOOPED, WHOLE_GROUPS),
+        "Seq1F1B-I: Sun et al. 2024, as its repository runs it",
+    ),
+    _sliced(
+        "seq1f1b-zb",
+        "ZB-H1 by slices, its warm-up longer by slices - 1",
+        sliced.seq1f1b_zb,
+        (ONE_STAGE, IN_ROUNDS, SPLIT),
+        "Seq1F1B-ZBH1: Sun et al. 2024",
+    ),
+    _sliced(
+        "slimpipe",
+        "1F1B by slices, a micro-batch's together, two forwards further from device to device",
+        sliced.slimpipe,
+        (IN_ROUNDS,),
+        "SlimPipe: Li et al. 2025 (arXiv 2504.14519)",
+    ),
+)
+"""Published orders of sequence slices."""

@@ -115,13 +115,14 @@ def _refuse_more(instance: PipelineInstance) -> None:
     wrong = {
         "placement": instance.placement == "bidirectional",
         "p2p.mode": instance.p2p.mode != "delay",
-        "memory": memory is not None and (memory.has_modes or memory.forward_peak is not None),
+        "memory": memory is not None
+        and (memory.has_modes or any((memory.forward_peak, memory.left_to_weight))),
         "objective": instance.objective is not Objective.MAKESPAN,
         "fillers": bool(instance.fillers),
         "steps": instance.steps > 1,
         "lengths": any(map(rows_per_microbatch, instance.in_numbers().amounts().values())),
     }
-    more = ("collectives", "allreduce", "optimizer", "replicas", "layers", "overlap")
+    more = ("collectives", "allreduce", "optimizer", "replicas", "layers", "overlap", "slices")
     for field in (*(name for name, is_there in wrong.items() if is_there), *more):
         if wrong.get(field) or getattr(instance, field, None) is not None:
             raise InputError(

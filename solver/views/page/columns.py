@@ -58,8 +58,11 @@ def columns_of(
         "duration": problem.duration[order].tolist(),
         "kind": [number[kinds[op]] for op in order.tolist()],
         "stage": problem.stage[order].tolist(),
-        "microbatch": problem.microbatch[order].tolist(),
-        "replica": problem.replica[order].tolist() if len(problem.replica) else None,
+        "microbatch": problem.numbers["microbatch"][order].tolist(),
+        **{
+            name: problem.numbers[name][order].tolist() if name in problem.numbers else None
+            for name in ("slice", "replica")
+        },
         "slack": slack(schedule)[order].tolist(),
         "cause": _renumbered(causes.cause[order], place),
         "why": causes.why[order].tolist(),
@@ -99,7 +102,7 @@ def _renumbered(ops: IntArray, place: IntArray) -> list[int]:
 
 
 def _names(problem: Problem, order: IntArray) -> list[str] | None:
-    if not problem.explicit_names:
+    if not problem.explicit_names and problem.slices == 1:
         return None
     return [printable(name) for name in problem.op_names(order)]
 

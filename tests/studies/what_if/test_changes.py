@@ -93,6 +93,26 @@ def test_costs_over_lengths_are_multiplied_in_every_part():
     assert [(part.per_token, part.constant) for part in slow] == [(1, 2), (2, 4)]
 
 
+def test_slices_divide_numbers_and_leave_costs_over_lengths():
+    cost = {"per_token": 2, "per_square": 1}
+    fields = {"lengths": [8, 8, 8], "memory": None}
+    given = pipeline(**fields, times={"forward": [cost, 4], "backward": 6})
+    made = pipeline(
+        **fields,
+        times={"forward": [cost, 2], "backward": 3},
+        p2p=FIELDS["p2p"] | {"bytes": [4]},
+        slices={"count": 2, "cuts": "balanced"},
+    )
+    assert only("slices", "2:balanced")(given) == made
+    again = only("slices", 4)(made)
+    assert (again.times.backward, again.num_slices, again.slices.cuts) == (1.5, 4, "uniform")
+    rows = pipeline(memory=None, times={"forward": [[1, 2, 3], 1], "backward": 1})
+    with pytest.raises(InputError, match=r"--slices times\.forward: expected one number or cost"):
+        only("slices", 3)(rows)
+    with pytest.raises(InputError, match="--slices: expected slices such as 8 or 8:balanced"):
+        only("slices", "2:even")
+
+
 def test_offloading_is_decided_with_recomputing():
     given = pipeline(memory=memory(offload=OFFLOAD))
     found = only("recompute", "microbatch")(given).memory

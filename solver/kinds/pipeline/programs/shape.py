@@ -38,15 +38,18 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
     Raises
     ------
     InputError
-        A stage of the pipeline lives on several ranks, or it has fillers or several steps.
+        A stage of the pipeline lives on several ranks, it has fillers or several steps, or
+        micro-batches are sliced.
     """
     for field, is_there in (
         ("replicas", instance.replicas is not None),
         ("placement", instance.placement == "bidirectional"),
+        ("slices", instance.slices is not None),
     ):
         if is_there:
             raise InputError(
-                "expected one rank per stage, which such a pipeline does not have",
+                "expected one rank per stage and whole micro-batches, which such a pipeline does "
+                "not have",
                 source=instance.name,
                 field=field,
             )

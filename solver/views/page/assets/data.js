@@ -73,7 +73,8 @@ function nameOf(shown, op) {
 function labelsOf(shown, op) {
   const letter = shown.kinds[shown.kind[op]].letter;
   const microbatch = shown.microbatch[op];
-  const short = microbatch === NONE ? letter : letter + microbatch;
+  const slice = shown.slice && shown.slice[op] !== NONE ? `.${shown.slice[op]}` : "";
+  const short = microbatch === NONE ? letter : letter + microbatch + slice;
   if (shown.names) return [shown.names[op], short, letter];
   return shown.isChunked ? [nameOf(shown, op), short, letter] : [short, letter];
 }
@@ -101,8 +102,10 @@ function shownTime(value) {
 function factsOf(shown, op) {
   const kind = shown.kinds[shown.kind[op]];
   const lane = shown.home[op] === NONE ? null : shown.lanes[shown.home[op]];
-  const replica = shown.replica ? shown.replica[op] : NONE;
-  const labels = [["stage", shown.stage[op]], ["micro-batch", shown.microbatch[op]], ["replica", replica]];
+  const [slice, replica] = [shown.slice, shown.replica].map((each) => (each ? each[op] : NONE));
+  const labels = [
+    ["stage", shown.stage[op]], ["micro-batch", shown.microbatch[op]], ["slice", slice], ["replica", replica],
+  ];
   const cause = shown.cause[op];
   const why = WHY[shown.why[op]] + (cause === NONE ? "" : ` ${nameOf(shown, cause)}`);
   const slack = shown.slack[op] * shown.tick;

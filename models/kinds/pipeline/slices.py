@@ -1,0 +1,299 @@
+"""Sequence slices: a micro-batch passes every stage slice by slice.
+
+TeraPipe (Li et al. 2021), Seq1F1B (Sun et al. 2024), SlimPipe (Li et al. 2025). A slice attends to
+those before it: on each stage its forward follows theirs, its backward comes before theirs. Its
+cost over lengths has the tokens of the slice, and as squares what it adds to those of the sequence:
+(before + length)² - before². So slices cost as much as the whole, but for the constant of each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+import numpy as np
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from ppsolve.models.core.problem import IntArray, ProblemBuilder
+from ppsolve.models.documents.base import MAX_NUMBER, StrictModel, Whole, describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.entries import (
+    Length,
+    LengthCost,
+    LengthSums,
+    check_length,
+    row_of,
+)
+from ppsolve.models.kinds.pipeline.pools import exact
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+
+MAX_SLICES = 10_000
+"""Most slices of a micro-batch: far more than any published order has."""
+
+
+class SliceCuts(StrictModel):
+    """A number of slices, and where they are cut: in equal tokens, or equal forward times."""
+
+    count: Annotated[Whole, Field(ge=1, le=MAX_SLICES)]
+    cuts: Literal["uniform", "balanced"] = "uniform"
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | list | tuple | dict | SliceCuts):
+        raise ValueError(
+            "expected a number of slices, a list with the tokens of each, or "
+            f'{{"count": 4, "cuts": "balanced"}}, got {describe(value)}'
+        )
+    return value
+
+
+def _tag(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "by-length"
+    return "by-count" if isinstance(value, int) else "by-cut"
+
+
+Slices = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_SLICES), Tag("by-count")]
+    | Annotated[
+        tuple[Annotated[Length, Field(ge=1, le=int(MAX_NUMBER))], ...],
+        Field(min_length=1, max_length=MAX_SLICES),
+        Tag("by-length"),
+    ]
+    | Annotated[SliceCuts, Tag("by-cut")],
+    Discriminator(_tag),
+    BeforeValidator(_known),
+]
+
+
+def check_slices(instance: PipelineInstance) -> None:
+    """Refuse slices that contradict each other or the pipeline; an `InputError` says how."""
+    slices, memory, count = instance.slices, instance.memory, instance.num_slices
+    if slices is None:
+        if memory is not None and memory.key_value is not None:
+            raise InputError('expected "slices" of the pipeline beside', field="memory.key_value")
+        return
+    for field, is_there in (
+        ("replicas", instance.replicas is not None),
+        ("layers", instance.layers is not None),
+        ("placement", instance.placement == "bidirectional"),
+        ("memory", memory is not None and memory.has_modes),
+        ("overlap", instance.overlap is not None),
+        ("fillers", bool(instance.fillers)),
+        ("steps", instance.steps > 1),
+    ):
+        if is_there:
+            raise InputError(f'expected no "slices" with such {field}', field="slices")
+    if _cuts(slices) == "balanced" and not (instance.lengths and _costs(instance)):
+        raise InputError(
+            'expected "lengths" and a cost over them in times.forward where cuts are balanced',
+            field="slices.cuts",
+        )
+    for place, tokens in enumerate(map(_total, instance.lengths or ())):
+        if isinstance(slices, tuple) and sum(slices) != tokens:
+            raise InputError(
+                f"expected the {tokens} tokens of micro-batch {place}, got {sum(slices)} in all",
+                field="slices",
+            )
+        if tokens < count:
+            raise InputError(
+                f"expected at most the {tokens} tokens of micro-batch {place}, got {count} slices",
+                field="slices",
+            )
+
+
+def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
+    """Refuse numbers of a stage that are not one for each micro-batch, or each slice.
+
+    Parameters
+    ----------
+    field : str
+        Path of the item, in errors.
+    item : number, cost or tuple
+    instance : PipelineInstance
+
+    Raises
+    ------
+    InputError
+    """
+    sliced = instance.slices is not None
+    if not (sliced and isinstance(item, tuple) and len(item) == instance.num_slices):
+        what = f"slice, or {instance.num_slices} of alike micro-batches" if sliced else ""
+        check_length(field, item, instance.num_units, what or "micro-batch")
+
+
+def per_unit(entry: Any, instance: PipelineInstance) -> Any:
+    """Return an entry whose rows have a number for each slice of each micro-batch.
+
+    Parameters
+    ----------
+    entry : number, tuple or None
+        An entry without costs.
+    instance : PipelineInstance
+
+    Returns
+    -------
+    number, tuple or None
+    """
+    count, units = instance.num_slices, instance.num_units
+    if not isinstance(entry, tuple) or count == units:
+        return entry
+    return tuple(
+        item * (units // count) if isinstance(item, tuple) and len(item) == count else item
+        for item in entry
+    )
+
+
+def unit_sums(instance: PipelineInstance) -> LengthSums | None:
+    """Return Σ length and Σ length² of each micro-batch or slice; None where no lengths are known.
+
+    Slice j of micro-batch i has place i · slices + j.
+    """
+    rows, slices = instance.lengths, instance.slices
+    if rows is None and isinstance(slices, tuple):
+        rows = (sum(slices),) * instance.num_microbatches
+    if rows is None:
+        return None
+
+    @cache
+    def sums(row: int | tuple[int, ...]) -> tuple[list[int], list[int]]:
+        bounds = _bounds(instance, row)
+        squares = [_squares(row, bound) for bound in bounds]
+        return [b - a for a, b in pairwise(bounds)], [b - a for a, b in pairwise(squares)]
+
+    tokens, squares = (
+        tuple(chain.from_iterable(each)) for each in zip(*map(sums, rows), strict=True)
+    )
+    return LengthSums(tokens, squares)
+
+
+class SlicedOps(Protocol):
+    """Ops of one kind, slice by slice: int64[S, units] each."""
+
+    @property
+    def first(self) -> IntArray:
+        """First piece of each op."""
+
+    @property
+    def last(self) -> IntArray:
+        """Last piece of each op."""
+
+
+def add_slice_order(
+    builder: ProblemBuilder, instance: PipelineInstance, forward: SlicedOps, returning: SlicedOps
+) -> None:
+    """Let slices wait for each other on each stage.
+
+    Parameters
+    ----------
+    builder : ProblemBuilder
+    instance : PipelineInstance
+    forward, returning : SlicedOps
+        Forwards, and the ops that carry gradients to the stage before.
+    """
+    units = np.arange(instance.num_units).reshape(-1, instance.num_slices)
+    early, late = units[:, :-1].ravel(), units[:, 1:].ravel()
+    builder.add_precedences(forward.last[:, early], forward.first[:, late])
+    builder.add_precedences(returning.last[:, late], returning.first[:, early])
+    if instance.memory is not None and instance.memory.key_value is not None:
+        # Implied; whoever takes keys and values finds who gives them back one step away.
+        first = np.repeat(units[:, 0], units.shape[1] - 1)
+        builder.add_precedences(forward.last[:, late], returning.first[:, first])
+
+
+def units_of(microbatches: IntArray, slices: int) -> IntArray:
+    """Return the slices of micro-batches, counted over all.
+
+    Parameters
+    ----------
+    microbatches : int64[n]
+    slices : int
+        Slices of each.
+
+    Returns
+    -------
+    int64[n * slices]
+    """
+    units: IntArray = (microbatches[:, None] * slices + np.arange(slices)).ravel()
+    return units
+
+
+def with_key_values(
+    instance: PipelineInstance, entry: Any, acquired: list[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Return the amounts acquired with keys and values, and those that the last backwards release.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with slices.
+    entry : number or tuple
+        Its `key_value`, in numbers.
+    acquired : list of object[1] or object[units]
+        What forwards of each stage acquire without.
+
+    Returns
+    -------
+    (list, list)
+        For each stage, fractions of each slice.
+    """
+    none = np.zeros(instance.num_units, dtype=object)
+    taken = [none + exact(row_of(entry, stage)) for stage in range(instance.num_stages)]
+    given = []
+    for row in taken:
+        back = none.copy()
+        back[:: instance.num_slices] = row.reshape(-1, instance.num_slices).sum(axis=1)
+        given.append(back)
+    return [a + b for a, b in zip(acquired, taken, strict=True)], given
+
+
+def _cuts(slices: Any) -> str | None:
+    return getattr(slices, "cuts", None)
+
+
+def _costs(instance: PipelineInstance) -> list[LengthCost]:
+    entry = instance.times.forward
+    items = entry if isinstance(entry, tuple) else (entry,)
+    return [item for item in items if isinstance(item, LengthCost)]
+
+
+def _total(row: int | Sequence[int]) -> int:
+    return row if isinstance(row, int) else sum(row)
+
+
+def _squares(row: int | Sequence[int], tokens: int) -> int:
+    # Packed sequences do not attend to each other: each is squared alone.
+    found = 0
+    for length in (row,) if isinstance(row, int) else row:
+        found += min(length, tokens) ** 2
+        tokens = max(0, tokens - length)
+    return found
+
+
+def _bounds(instance: PipelineInstance, row: int | tuple[int, ...]) -> list[int]:
+    slices, count, total = instance.slices, instance.num_slices, _total(row)
+    if isinstance(slices, tuple):
+        return [0, *accumulate(slices)]
+    if _cuts(slices) != "balanced":
+        return [total * place // count for place in range(count + 1)]
+    costs = _costs(instance)
+    linear = sum((Fraction(cost.per_token) for cost in costs), Fraction(0))
+    square = sum((Fraction(cost.per_square) for cost in costs), Fraction(0))
+
+    def cost(tokens: int) -> Fraction:
+        return linear * tokens + square * _squares(row, tokens)
+
+    bounds = [0]
+    for place in range(1, count):
+        goal = cost(total) * place / count
+        found = bisect_left(range(total), goal, key=cost)
+        if found and goal - cost(found - 1) < cost(found) - goal:
+            found -= 1
+        bounds.append(min(max(found, bounds[-1] + 1), total - count + place))
+    return [*bounds, total]
