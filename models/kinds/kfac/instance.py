@@ -241,6 +241,8 @@ class KfacInstance(Instance):
                 "of the modules)",
                 field="pipeline.collectives",
             )
+        if self.pipeline.overlap is not None:
+            raise InputError("expected a pipeline without fused blocks", field="pipeline.overlap")
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',

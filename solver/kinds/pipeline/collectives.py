@@ -154,7 +154,9 @@ def _fused_ops(
 
 
 def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
-    """Return the action strings of each device, or None where ops run in several segments."""
+    """Return the action strings of each device, or None where ops are no actions or pairs."""
+    if schedule.problem.kind_mask("F+I").any():
+        return None
     orders = orders_of(schedule)
     return action_strings(orders) if all(map(_is_whole, orders)) else None
 

@@ -48,6 +48,8 @@ def interleaved_1f1b(
     num_microbatches: int,
     group_size: int | None = None,
     slope: int = 2,
+    *,
+    combined: bool = False,
 ) -> list[Order]:
     """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
 
@@ -61,6 +63,9 @@ def interleaved_1f1b(
     slope : int
         Forwards by which the warm-up of a device is longer than that of the next one. With 1 it
         holds less memory and waits more, as MindFormers' order with less memory does.
+    combined : bool
+        Launch each forward behind the warm-up together with the backward of its turn, after one
+        forward more, so that the two never wait for each other.
 
     Returns
     -------
@@ -80,9 +85,13 @@ def interleaved_1f1b(
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
-        warmup = min(slope * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
+        warmup = slope * (num_devices - device - 1) + (num_chunks - 1) * size + combined
+        warmup = min(warmup, len(forwards))
         streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
-        orders.append(_merged(device, num_devices, *streams))
+        order = _merged(device, num_devices, *streams)
+        if combined:
+            order = replace(order, overlaps=warmup + 2 * np.arange(len(forwards) - warmup))
+        orders.append(order)
     return orders
 
 
