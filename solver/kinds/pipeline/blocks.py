@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.fused import fused_problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS
+from ppsolve.solver.kinds.overlap.kind import OVERLAP
 from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.kinds.pipeline.grammar import Overlap
 
@@ -48,3 +52,26 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
     ops = [row[np.diff(row, prepend=-1) != 0] for row in rows]
     halves = place[chains.inputs[apart]], place[chains.weights[apart]]
     return Chains(ops, *halves).timed(problem)
+
+
+def program_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
+    """Check the programs of blocks in the orders that a result gives them.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    document : object
+        A result of it.
+
+    Returns
+    -------
+    list of Violation
+    """
+    programs = {} if instance.overlap is None else instance.overlap.programs
+    found = document.get(PROGRAMS) if isinstance(document, dict) else None
+    return [
+        Violation(PROGRAMS, f"{name}: {broken}", broken.ops)
+        for name, program in programs.items()
+        if found is not None
+        for broken in OVERLAP.check(program, found[name])
+    ]
