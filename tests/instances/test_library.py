@@ -23,7 +23,7 @@ INSTANCES = ROOT / "instances"
 EVERY = instance_files(INSTANCES)
 KFAC = [name for name in EVERY if name.startswith("kfac/")]
 OVERLAP = [name for name in EVERY if name.startswith("overlap/")]
-OF_OTHER_SCRIPTS = ("kfac/", "overlap/", "overlap_pipelines/", "memory/")
+OF_OTHER_SCRIPTS = ("kfac/", "overlap/", "overlap_pipelines/", "memory/", "fused/")
 FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
 
 
@@ -88,6 +88,13 @@ def test_script_makes_the_memory_set_byte_for_byte() -> None:
     made = script("make_memory_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert len(texts) == 8
+    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+
+
+def test_script_makes_the_set_of_fused_blocks_byte_for_byte() -> None:
+    made = script("make_fused_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert sorted(texts) == [name for name in EVERY if name.startswith("fused/")]
     assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
 
 
