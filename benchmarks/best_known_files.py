@@ -181,6 +181,8 @@ class StoredSchedule(StrictModel):
         Iterations of each device, for K-FAC work around a pinned pipeline only.
     modes : tuple of str or of tuple of str, optional
         Mode of each stage, or of each of its micro-batches, where memory modes are open.
+    fused : tuple of tuple of str, optional
+        Names of the ops of each block, where ops may be fused.
     starts : dict of str to tuple of int
         By op name without micro-batch: the first start, then the differences, in ticks.
     """
@@ -189,6 +191,7 @@ class StoredSchedule(StrictModel):
     tick: Annotated[str, Field(pattern=r"^[1-9]\d{0,17}(/[1-9]\d{0,17})?$")]
     iterations: tuple[Annotated[StrictInt, Field(ge=1, le=100_000)], ...] | None = None
     modes: tuple[str | tuple[str, ...], ...] | None = None
+    fused: tuple[tuple[str, ...], ...] | None = None
     starts: dict[str, Annotated[tuple[StrictInt, ...], Field(min_length=1)]]
 
     @classmethod
@@ -206,6 +209,7 @@ class StoredSchedule(StrictModel):
             tick=str(Fraction(1, ticks)),
             iterations=getattr(result, "iterations_of", None),
             modes=getattr(result, "modes", None),
+            fused=getattr(result, "fused", None),
             starts={
                 column: (values[0], *(b - a for a, b in pairwise(values)))
                 for column, values in columns.items()
@@ -231,8 +235,8 @@ class StoredSchedule(StrictModel):
         InputError
             The file cannot be written.
         """
-        document = self.model_dump(exclude={"iterations", "modes"}, by_alias=True)
-        given = {"iterations": self.iterations, "modes": self.modes}
+        given = {name: getattr(self, name) for name in ("iterations", "modes", "fused")}
+        document = self.model_dump(exclude=set(given), by_alias=True)
         document |= {name: value for name, value in given.items() if value is not None}
         text = json.dumps(document, separators=(",", ":"))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ def _least(sums: list[IntArray], block: int, begins: list[int], ends: list[int],
 
 
 def _most_held(base: Problem, forwards: IntArray) -> int:
-    """Return how many of some forwards a device holds at once, all of them without a pool."""
+    """Return the most of some forwards that a device holds at once: all of them without a pool."""
     most = len(forwards)
     for pool in base.pools:
         held = dict.fromkeys(forwards.tolist(), 0)
