@@ -156,13 +156,13 @@ def schedule_problems(instance: Instance, stored: StoredSchedule, entry: Entry) 
         The schedule is of another instance.
     """
     assert entry.upper is not None
-    chosen = {"modes": stored.modes, "devices": stored.devices}
-    absent = ppsolve.check(instance, {"ops": [], **chosen})
+    claims = {"modes": stored.modes, "devices": stored.devices, "fused": stored.fused}
+    absent = ppsolve.check(instance, {"ops": [], **claims})
     rows = stored.rows(name for violation in absent for name in violation.ops)
     document = {
         "value": entry.upper.value,
         "iterations_of": stored.iterations,
-        **chosen,
+        **claims,
         "schedule": {"ops": rows},
     }
     broken = ppsolve.check(instance, document)

@@ -183,6 +183,8 @@ class StoredSchedule(StrictModel):
         Mode of each stage, or of each of its micro-batches, where memory modes are open.
     devices : dict of str to int, optional
         Device of each filler that is not on its first one, where fillers have a choice.
+    fused : tuple of tuple of str, optional
+        Names of the ops of each block, where ops may be fused.
     starts : dict of str to tuple of int
         By op name without micro-batch: the first start, then the differences, in ticks.
     """
@@ -192,6 +194,7 @@ class StoredSchedule(StrictModel):
     iterations: tuple[Annotated[StrictInt, Field(ge=1, le=100_000)], ...] | None = None
     modes: tuple[str | tuple[str, ...], ...] | None = None
     devices: dict[str, int] | None = None
+    fused: tuple[tuple[str, ...], ...] | None = None
     starts: dict[str, Annotated[tuple[StrictInt, ...], Field(min_length=1)]]
 
     @classmethod
@@ -210,6 +213,7 @@ class StoredSchedule(StrictModel):
             iterations=getattr(result, "iterations_of", None),
             modes=getattr(result, "modes", None),
             devices=getattr(result, "devices", None),
+            fused=getattr(result, "fused", None),
             starts={
                 column: (values[0], *(b - a for a, b in pairwise(values)))
                 for column, values in columns.items()
@@ -235,8 +239,9 @@ class StoredSchedule(StrictModel):
         InputError
             The file cannot be written.
         """
-        document = self.model_dump(exclude={"iterations", "modes", "devices"}, by_alias=True)
-        given = {"iterations": self.iterations, "modes": self.modes, "devices": self.devices}
+        names = ("iterations", "modes", "devices", "fused")
+        given = {name: getattr(self, name) for name in names}
+        document = self.model_dump(exclude=set(given), by_alias=True)
         document |= {name: value for name, value in given.items() if value is not None}
         text = json.dumps(document, separators=(",", ":"))
         path.parent.mkdir(parents=True, exist_ok=True)

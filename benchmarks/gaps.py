@@ -55,6 +55,14 @@ OVERLAP_PASSES = (
     "simple-overlap",
     "overlap-scheduler",
 )
+FUSED_RULES = {
+    "DualPipeV": ("dualpipe-v",),
+    "combined 1F1B": ("combined-1f1b", "combined-interleaved-1f1b"),
+    "1F1B": ("1f1b", "interleaved-1f1b"),
+    "zero bubble": ("zb-h1", "zb-h2", "zbv", "interleaved-zb"),
+}
+"""Columns of the table of fused blocks; of several rules the best that keeps the memory."""
+
 EXACT = 1e-9
 
 
@@ -332,6 +340,27 @@ def pass_table(found: dict[str, list[tuple[float | None, float]]]) -> str:
     return table(head, rows)
 
 
+def measure_fused(options: argparse.Namespace) -> str:
+    """Return published rules beside the best schedules of fused blocks at equal memory."""
+    rows = []
+    paths = sorted((INSTANCES / "fused").glob("deepseek-*-8x16-*.json"))
+    for path in islice(paths, options.points):
+        instance = load_instance(path)
+        result = solve(instance, options, 60)
+        found = {entry.name: entry.value for entry in result.heuristics if entry.gap is not None}
+        columns = [
+            min((found[name] for name in names if name in found), default=None)
+            for names in FUSED_RULES.values()
+        ]
+        shown = ["-" if value is None else f"{value:,.1f}" for value in columns]
+        best = f"{result.value:,.1f}", f"{result.bound:,.1f}", percent(result.gap)
+        _, placement, _, capacity = instance.name.split("-")
+        rows.append([capacity, placement, *shown, *best, result.best_by])
+    rows.sort(key=lambda row: int(row[0]))
+    head = ["activations", "placement", *FUSED_RULES, "best", "bound", "gap %", "found by"]
+    return table(head, rows)
+
+
 SECTIONS = {
     "uneven": measure_uneven,
     "scan": measure_scan,
@@ -340,6 +369,7 @@ SECTIONS = {
     "fillers": measure_fillers,
     "runtimes": measure_runtimes,
     "compiled": measure_compiled,
+    "fused": measure_fused,
 }
 
 

@@ -152,6 +152,8 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     _pipeline("roomy", **_modes("stage", 4, amount=0.9, out=3, back=3)),
     _pipeline("window", **_modes("window")),
     *_of_layers(),
+    _pipeline("fused", overlap={"ratio": 0.7}),
+    LOOPED | {"name": "fused-looped", "overlap": {"ratio": 0.7}},
     _pipeline("unequal", **_unequal(8)),
     _pipeline("unequal-4x4", **_unequal(4)),
     _pipeline("sliced", **_sliced(4)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ppsolve.models.core.deferred import Deferred
@@ -22,6 +23,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
 from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.programs_of_blocks import of_both_levels, solve_programs
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.interruptible import call_within
@@ -137,8 +139,15 @@ def optimize(
     )
     budgets = params if isinstance(params, SearchParams) else SearchParams().varied(params or {})
     clock = options.clock(began)
-    kind = kind_of(instance)
+    given, kind = instance, kind_of(instance)
     chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
+
+    def solve_program(program: Instance, own: Clock) -> Result:
+        task = kind_of(program).task(program, exact=exact)
+        alone = replace(options, heuristics=None, robust=None, gap=0.0)
+        return SolveRun(task, chosen_heuristics(program, None, ()), alone, None, own).execute()
+
+    instance, programs = solve_programs(given, solve_program, clock)
 
     def ready(task: Task, known: Any = start) -> Task:
         if robust is not None:
@@ -152,8 +161,10 @@ def optimize(
         return SolveRun(task, chosen, options, on_progress, own, budgets).execute()
 
     if runtime is None:
-        return run(lambda: ready(kind.task(instance, exact=exact)))
-    return optimize_for(runtime, instance, run, ready, clock, exact=exact)
+        result = run(lambda: ready(kind.task(instance, exact=exact)))
+    else:
+        result = optimize_for(runtime, instance, run, ready, clock, exact=exact)
+    return of_both_levels(given, result, programs) if programs else result
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

@@ -60,7 +60,15 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
         flags += [f"--num-layers {count}", f'--pipeline-model-parallel-layout "{layout.text()}"']
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
-    flags += _recomputation(program, settings) + _offloading(program, settings)
+    recomputation = _recomputation(program, settings)
+    if order is not None and order.is_combined:
+        flags.append("--overlap-moe-expert-parallel-comm")
+        if recomputation:
+            text = (
+                f"{MEGATRON.title} recomputes no layers where forwards and backwards are combined"
+            )
+            raise InputError(text, field=layers.RECOMPUTE)
+    flags += recomputation + _offloading(program, settings)
     return "\n".join([*flags, *_chosen(program)]) + "\n"
 
 

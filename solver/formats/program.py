@@ -24,7 +24,7 @@ from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.kinds import CARRIED
 from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.actions import action_strings
-from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, actions_of
+from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, Overlap, actions_of
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
@@ -85,7 +85,8 @@ class RuntimeProgram:
     @property
     def shape(self) -> PipelineShape:
         """Shape of the pipeline."""
-        return PipelineShape(self.num_microbatches, self.stage_to_rank)
+        fuses = any(isinstance(step, Overlap) for row in self.rows for step in row)
+        return PipelineShape(self.num_microbatches, self.stage_to_rank, fuses=fuses)
 
     @property
     def num_stages(self) -> int:
@@ -337,18 +338,18 @@ def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
 
 def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
     """Return the compute ops of a schedule by rank, in the order of starts, and their ends."""
-    placed: dict[int, list[tuple[Any, Any, Action]]] = {}
+    placed: dict[int, list[tuple[Any, Any, ComputeStep]]] = {}
     for index, op in enumerate(ops):
-        action = _action(op, f"schedule.ops[{index}]")
-        if action is not None:
-            placed.setdefault(op["device"], []).append((op["start"], op["end"], action))
+        step = _step(op, f"schedule.ops[{index}]")
+        if step is not None:
+            placed.setdefault(op["device"], []).append((op["start"], op["end"], step))
     if not placed:
         raise cannot_say("expected ops of a pipeline (F, B, I, W), there are none")
     empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
     if empty is not None:
         raise cannot_say(f"placement: rank {empty} has no op; every rank needs a stage")
     timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
-    ends = {action: end for row in timed for _, end, action in row}
+    ends = {action: end for row in timed for _, end, step in row for action in actions_of(step)}
     twice = next((one for row in timed for one, two in pairwise(row) if one == two), None)
     if twice is not None:
         raise cannot_say(f"twice: {twice[2]} is there more than once")
@@ -357,9 +358,10 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
     return rows, ends
 
 
-def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
+def _by_start(timed: tuple[Any, Any, ComputeStep]) -> tuple[Any, ...]:
     # Ops of no length at one moment come as a micro-batch passes the stages.
-    start, end, action = timed
+    start, end, step = timed
+    action = next(actions_of(step))
     is_forward = action.kind == grammar.FORWARD
     is_last = action.kind == grammar.BACKWARD_WEIGHT
     return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
@@ -396,6 +398,19 @@ def _copies(ops: list[Any], rows: Rows) -> dict[Action, tuple[Action, ...]]:
                 before = before._replace(kind=grammar.BACKWARD)
             found[before] = (*found.get(before, ()), copy)
     return found
+
+
+def _step(op: Any, where: str) -> ComputeStep | None:
+    """Return the action of an op, the pair of a fused block, None for what is no compute op."""
+    kind = op.get("kind") if isinstance(op, dict) else None
+    if not isinstance(kind, str) or "+" not in kind:
+        return _action(op, where)
+    _action(op, where, (kind,))
+    pair = grammar.pair_of(str(op.get("id")))
+    if pair is None:
+        text = f"a block of a forward and a whole backward; {describe(op.get('id'))} is another one"
+        raise cannot_say(f"op: expected {text}")
+    return pair
 
 
 def _action(op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS) -> Action | None:
@@ -445,7 +460,9 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
                 parts = [action._replace(kind=kind) for kind in both]
             halves += parts
             found[action] = ends.get(parts[-1], 0.0)
-        if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):
+        if rank >= len(timed) or sorted(halves) != sorted(
+            action for step in timed[rank] for action in actions_of(step)
+        ):
             raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
         for one, two in pairwise(halves):
             if ends[two] < ends[one]:

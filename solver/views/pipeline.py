@@ -37,6 +37,9 @@ class PipelineDrawing(Drawing):
         yield from super().facts(result, instance)
         pipeline = cast("PipelineInstance | None", instance)
         yield from _runtime(cast("PipelineResult", result))
+        for name, each in (cast("PipelineResult", result).programs or {}).items():
+            value, bound = figures(each.value, each.bound)
+            yield f"program {name}", f"{value} {each.time_unit}, bound {bound} ({each.status})"
         yield from _modes(cast("PipelineResult", result), pipeline)
         yield from _origin(pipeline)
 

@@ -424,6 +424,7 @@ CANNOT = {
     "primus": (
         "other placements than linear, interleaved and vshape",
         "forwards of the first stage in another order than 0, 1, 2, ...",
+        "pairs of one micro-batch",
         "offloads of other stages than the first chunks of a V placement, or beside pairs launched "
         "together",
         "the split of layers (flags of Megatron-LM say it)",

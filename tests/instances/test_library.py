@@ -23,9 +23,8 @@ INSTANCES = ROOT / "instances"
 EVERY = instance_files(INSTANCES)
 KFAC = [name for name in EVERY if name.startswith("kfac/")]
 OVERLAP = [name for name in EVERY if name.startswith("overlap/")]
-OF_OTHER_SCRIPTS = (
-    *("kfac/", "overlap/", "overlap_pipelines/", "memory/", "moe/", "fillers/", "slices/"),
-)
+SETS = ("kfac", "overlap", "overlap_pipelines", "memory", "moe", "fillers", "slices", "fused")
+OF_OTHER_SCRIPTS = tuple(f"{name}/" for name in SETS)
 FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
 
 
@@ -111,6 +110,13 @@ def test_script_makes_the_sliced_set_byte_for_byte() -> None:
     made = script("make_slice_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert len(texts) == 5
+    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+
+
+def test_script_makes_the_set_of_fused_blocks_byte_for_byte() -> None:
+    made = script("make_fused_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert sorted(texts) == [name for name in EVERY if name.startswith("fused/")]
     assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
 
 

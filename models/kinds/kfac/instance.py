@@ -248,6 +248,8 @@ class KfacInstance(Instance):
             )
         if self.pipeline.slices is not None:
             raise InputError("expected whole micro-batches", field="pipeline.slices")
+        if self.pipeline.overlap is not None:
+            raise InputError("expected a pipeline without fused blocks", field="pipeline.overlap")
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',

@@ -7,9 +7,9 @@ the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.base import Number, StrictModel, as_decimal, describe, error_at
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.pipeline.entries import entry_at
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 
 def _table(value: Any) -> Any:
-    """Read a number, or rows of numbers and nulls."""
+    """Read a number or a name, or rows of them and nulls."""
 
     def number(entry: Any, *at: int) -> Any:
         try:
-            return None if at and entry is None else as_decimal(entry)
+            is_other = isinstance(entry, str) or (at and entry is None)
+            return entry if is_other else as_decimal(entry)
         except ValueError as error:
             raise error_at(at, str(error)) from None
 
@@ -42,8 +44,16 @@ def _table(value: Any) -> Any:
     return tuple(tuple(number(e, r, c) for c, e in enumerate(row)) for r, row in enumerate(value))
 
 
-PerPair = Annotated[Number | tuple[tuple[Number | None, ...], ...], BeforeValidator(_table)]
-"""A number, or a row for each stage of the forward with an entry for each of the backward."""
+PerPair = Annotated[
+    str | Number | tuple[tuple[str | Number | None, ...], ...], BeforeValidator(_table)
+]
+"""A number, or a row for each stage of the forward with an entry for each of the backward.
+
+A name stands for the time of a program.
+"""
+
+PROGRAMS = "programs"
+"""Field of the programs of blocks, and of results that have solved them."""
 
 
 class FusedBlocks(StrictModel):
@@ -55,7 +65,10 @@ class FusedBlocks(StrictModel):
     ----------
     time : number or matrix, optional
         Time of a block, or of the forward of stage s with the backward of stage t in row s and
-        column t; null where these two may not be fused.
+        column t; null where these two may not be fused. The name of a program stands for the time
+        of its best order, which is searched first.
+    programs : dict of str to OverlapInstance
+        Kernels and collectives of blocks, in the time unit of the pipeline.
     ratio : number, optional
         Instead of `time`: time of a block over that of its ops one after the other.
     memory : number or matrix
@@ -68,12 +81,23 @@ class FusedBlocks(StrictModel):
     ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
     memory: PerPair = Field(default=0, validate_default=True)
     with_weight: bool = True
+    programs: dict[str, OverlapInstance] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_time(self) -> Self:
         if (self.time is None) == (self.ratio is None):
             raise ValueError('expected either "time" or "ratio"')
         return self
+
+    def with_times(self, times: Mapping[str, Any]) -> Self:
+        """Return the blocks with numbers, by name, in place of programs."""
+
+        def filled(entry: Any) -> Any:
+            if isinstance(entry, tuple):
+                return tuple(map(filled, entry))
+            return as_decimal(times[entry]) if isinstance(entry, str) else entry
+
+        return self.model_copy(update={"time": filled(self.time), PROGRAMS: {}})
 
     def entries_of(
         self, forward: int, backward: int, alone: Fraction
@@ -122,13 +146,29 @@ class FusedBlocks(StrictModel):
                 raise InputError(f'expected no such {field} beside "overlap"', field=field)
         if instance.objective is not Objective.MAKESPAN:
             raise InputError('expected "makespan" beside "overlap"', field="objective")
+        self._check_programs(instance)
         for name in ("time", "memory"):
             if isinstance(getattr(self, name), tuple):
                 self._check_table(f"overlap.{name}", getattr(self, name), instance)
         for forward, backward in stage_pairs(instance) if self.ratio is None else ():
-            if _entry(self.time, forward, backward) == 0:
+            if _cell(self.time, forward, backward) == 0:
                 what = f"expected a time > 0 of stages {forward} and {backward}, got 0"
                 raise InputError(what, field="overlap.time")
+
+    def _check_programs(self, instance: PipelineInstance) -> None:
+        for name in sorted(_names(self.time) ^ self.programs.keys()):
+            if name in self.programs:
+                text = f'expected each program to be the time of a block, "{name[:60]}" is not'
+                raise InputError(text, field=f"overlap.{PROGRAMS}")
+            text = f'expected a number or the name of a program, got "{name[:60]}"'
+            raise InputError(text, field="overlap.time")
+        if _names(self.memory):
+            raise InputError("expected a number, got a text", field="overlap.memory")
+        for name, program in self.programs.items():
+            if program.time_unit != instance.time_unit:
+                unit = program.time_unit
+                text = f'expected "{instance.time_unit}", as of the pipeline, got "{unit}"'
+                raise InputError(text, field=f"overlap.{PROGRAMS}.{name}.time_unit")
 
     def _check_table(self, field: str, entry: Any, instance: PipelineInstance) -> None:
         stages = instance.num_stages
@@ -138,9 +178,54 @@ class FusedBlocks(StrictModel):
                 raise InputError(what, field=path)
 
 
+def _names(entry: Any) -> set[str]:
+    cells = chain.from_iterable(entry) if isinstance(entry, tuple) else (entry,)
+    return {cell for cell in cells if isinstance(cell, str)}
+
+
+def _cell(entry: Any, forward: int, backward: int) -> Any:
+    return entry[forward][backward] if isinstance(entry, tuple) else entry
+
+
 def _entry(entry: Any, forward: int, backward: int) -> Fraction | None:
-    found = entry[forward][backward] if isinstance(entry, tuple) else entry
+    found = _cell(entry, forward, backward)
+    if isinstance(found, str):
+        text = f'expected a number: only what optimizes it knows the time of program "{found}"'
+        raise InputError(text, field="overlap.time")
     return None if found is None else Fraction(found)
+
+
+def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
+    """Return the pipeline whose blocks take as long as the programs of a result.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    document : object
+        A result of the pipeline.
+
+    Returns
+    -------
+    PipelineInstance
+        The same where no block is a program, or the document has none.
+
+    Raises
+    ------
+    InputError
+        A program is missing, or has no value.
+    """
+    blocks = instance.overlap
+    found = document.get(PROGRAMS) if isinstance(document, dict) else None
+    if blocks is None or not blocks.programs or found is None:
+        return instance
+    values = {}
+    for name in blocks.programs:
+        result = found.get(name) if isinstance(found, dict) else None
+        value = result.get("value") if isinstance(result, dict) else None
+        if not isinstance(value, int | float) or value <= 0:
+            raise InputError("expected the result of the program", field=f"{PROGRAMS}.{name}")
+        values[name] = value
+    return instance.model_copy(update={"overlap": blocks.with_times(values)})
 
 
 def stage_pairs(instance: PipelineInstance) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
 from ppsolve.models.documents.base import StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.overlap.result import OverlapResult
 
 Members = tuple[tuple[int, ...], ...]
 """Micro-batches of each replica."""
@@ -195,7 +196,7 @@ class RuntimeFigures(Reported):
     """
 
     name: str
-    settings: dict[str, int | str] = Field(default_factory=dict)
+    settings: dict[str, bool | int | str] = Field(default_factory=dict)
     order: str | None = None
     orders: int | None = None
     free_value: Figure | None = None
@@ -237,6 +238,8 @@ class PipelineResult(Result):
         What other modes of single stages would change.
     runtime : RuntimeFigures, optional
         The runtime that runs the schedule, where one was asked for.
+    programs : dict of str to OverlapResult, optional
+        Results of the programs whose values are the times of fused blocks.
     """
 
     assignment: tuple[tuple[int, ...], ...] | None = Field(default=None)
@@ -244,6 +247,7 @@ class PipelineResult(Result):
     layers: tuple[dict[str, int], ...] | None = Field(default=None)
     fused: tuple[tuple[str, ...], ...] | None = Field(default=None)
     devices: dict[str, int] | None = Field(default=None)
+    programs: dict[str, OverlapResult] | None = Field(default=None)
     alternatives: tuple[ModeAlternative, ...] | None = Field(default=None)
     heuristics: tuple[PipelineEntry, ...] = ()
     runtime: RuntimeFigures | None = Field(default=None)

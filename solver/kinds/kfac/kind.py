@@ -30,7 +30,7 @@ from ppsolve.solver.kinds.kfac.pattern import pattern_of
 from ppsolve.solver.kinds.kfac.pinned import pin_and_fill, pinned_cycle
 from ppsolve.solver.kinds.kfac.refresh import SCHEDULES_OF, RefreshTask
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.published import FUSING, PUBLISHED
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.task import Task
 
@@ -46,6 +46,7 @@ PINNED = tuple(
         source=f"{OURS}, around {published.source}",
     )
     for published in PUBLISHED
+    if FUSING not in published.requirements
 )
 """Published schedules that are pinned and repeated, K-FAC work placed around them."""
 

@@ -20,6 +20,7 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     Action,
     ComputeStep,
     Overlap,
+    pair_of,
 )
 from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.timing import time_orders
@@ -335,7 +336,8 @@ def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
 
 def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     problem = schedule.problem
-    chosen = np.flatnonzero(problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE))
+    kinds = [kind for kind in problem.kinds if kind in COMPUTE_KINDS or "+" in kind]
+    chosen = np.flatnonzero(problem.kind_mask(*kinds) & (problem.microbatch != FREE))
     keys = (chosen, schedule.end[chosen], schedule.start[chosen], problem.device[chosen])
     ranked = chosen[np.lexsort(keys)]
     numbers = np.arange(len(problem.span_resources) + 1)
@@ -343,9 +345,18 @@ def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     return [ranked[first:last] for first, last in pairwise(cuts)]
 
 
+def _steps_of(problem: Problem, ops: IntArray) -> Iterator[ComputeStep]:
+    for op, name in zip(ops.tolist(), problem.op_names(ops), strict=True):
+        pair, columns = pair_of(name), (problem.stage[op], problem.microbatch[op])
+        kind = problem.kinds[problem.kind[op]]
+        yield pair or Action(int(columns[0]), kind, int(columns[1]))
+
+
 def orders_of(schedule: Schedule) -> list[Order]:
-    """Return the order of each device of a pipeline schedule, by start."""
+    """Return the order of each device of a pipeline schedule, by start; blocks are pairs."""
     problem = schedule.problem
+    if any("+" in kind for kind in problem.kinds):
+        return [Order.of(_steps_of(problem, ops)) for ops in _ordered_compute_ops(schedule)]
     place = _places("".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds))
     return [
         Order(problem.stage[ops], place[problem.kind[ops]], problem.microbatch[ops])

@@ -113,8 +113,8 @@ def add_collectives(
 
 
 def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
-    """Return the action strings of each device, None where ops run in several pieces or slices."""
-    if schedule.problem.slices > 1:
+    """Return the action strings of each device, None where ops are no actions or pairs."""
+    if schedule.problem.slices > 1 or schedule.problem.kind_mask("F+I").any():
         return None
     orders = orders_of(schedule)
     return action_strings(orders) if all(map(_is_whole, orders)) else None

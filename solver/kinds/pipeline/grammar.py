@@ -32,7 +32,7 @@ _COMPUTE = re.compile(rf"([0-9]{{1,7}})([{''.join(COMPUTE_KINDS)}])([0-9]{{1,7}}
 _TRANSFER = re.compile(rf"([0-9]{{1,7}})({'|'.join(TRANSFERS)})([0-9]{{1,7}})")
 _STAGE_STEP = re.compile(rf"([0-9]{{1,7}})({'|'.join(STAGE_STEPS)})")
 _OVERLAP = re.compile(rf"\(([^;()]*);([^;()]*)\){OVERLAPPED}")
-
+_BLOCK = re.compile(r"F(\d+)\.(\d+)\+(?:B|I(?=.*W))(\d+)\.(\d+)(?:\+W\d+\.\d+)?")
 
 Numbers = Mapping[int, int] | Sequence[int]
 """New number of each micro-batch."""
@@ -55,7 +55,10 @@ class Action(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """A forward and a full backward that are launched together; timed one after the other."""
+    """A forward and a full backward that are launched together.
+
+    They are one op where the pipeline has such a block (`overlap`), else timed one after the other.
+    """
 
     forward: Action
     backward: Action
@@ -119,6 +122,15 @@ def parse_step(text: str) -> Step:
         f'expected an action such as "0F3", "1SEND_F3", "0REDUCE_GRAD" or '
         f'"(0F4;7B0){OVERLAPPED}", got {describe(text)}'
     )
+
+
+def pair_of(name: str) -> Overlap | None:
+    """Return the pair that a fused block (``F0.4+B7.0``) is, None without a whole backward."""
+    found = _BLOCK.fullmatch(name)
+    if found is None:
+        return None
+    stage, microbatch, other, earlier = map(int, found.groups())
+    return Overlap(Action(stage, FORWARD, microbatch), Action(other, BACKWARD, earlier))
 
 
 def is_compute(text: object) -> bool:

@@ -49,6 +49,8 @@ def interleaved_1f1b(
     group_size: int | None = None,
     slope: int = 2,
     ahead: int = 0,
+    *,
+    combined: bool = False,
 ) -> list[Order]:
     """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
 
@@ -64,6 +66,9 @@ def interleaved_1f1b(
         holds less memory and waits more, as MindFormers' order with less memory does.
     ahead : int
         Forwards by which all warm-ups are longer.
+    combined : bool
+        Launch each forward behind the warm-up together with the backward of its turn, after one
+        forward more, so that the two never wait for each other.
 
     Returns
     -------
@@ -83,10 +88,14 @@ def interleaved_1f1b(
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
-        warmup = slope * (num_devices - device - 1) + (num_chunks - 1) * size + ahead
+        ahead_here = slope * (num_devices - device - 1) + ahead + combined
+        warmup = ahead_here + (num_chunks - 1) * size
         warmup = min(warmup, len(forwards))
         streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
-        orders.append(_merged(device, num_devices, *streams))
+        order = _merged(device, num_devices, *streams)
+        if combined:
+            order = replace(order, overlaps=warmup + 2 * np.arange(len(forwards) - warmup))
+        orders.append(order)
     return orders
 
 

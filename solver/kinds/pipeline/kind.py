@@ -38,6 +38,7 @@ from ppsolve.models.kinds.pipeline.modes import (
     modes_of,
     modes_violations,
 )
+from ppsolve.models.kinds.pipeline.overlap_blocks import timed_by
 from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
 from ppsolve.solver.bounds.flow.flow import Flow
@@ -49,6 +50,7 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.blocks import program_violations
 from ppsolve.solver.kinds.pipeline.bubbles import with_fillers
 from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
@@ -134,6 +136,7 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document."""
+        instance = timed_by(instance, document)
         if instance.overlap is not None and document is not None:
             blocks = fused_problem(instance, exact=exact)
             return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
@@ -160,7 +163,8 @@ class PipelineKind(Kind[PipelineInstance]):
         if instance.layers is not None:
             return layers_violations(instance, data)
         modes = modes_of(instance)
-        wrong = [] if modes is None else modes_violations(modes, data)
+        wrong = program_violations(instance, data)
+        wrong += [] if modes is None else modes_violations(modes, data)
         return wrong or runtime_violations(instance, data, schedule)
 
     def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:

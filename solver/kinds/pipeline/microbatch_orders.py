@@ -153,7 +153,8 @@ def under_patterns(
     if not found:
         raise NotApplicableError("needs a published schedule that applies")
     found.sort(key=lambda proposal: proposal.schedule.normalised().value)
-    valid = (each for each in found if not check_schedule(request.problem, each.schedule))
+    # Schedules of fused blocks have problems of their own.
+    valid = (p for p in found if not check_schedule(p.schedule.problem, p.schedule))
     return next(valid, found[0])
 
 

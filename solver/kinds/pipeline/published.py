@@ -15,6 +15,7 @@ from ppsolve.solver.heuristics.heuristic import (
 )
 from ppsolve.solver.kinds.pipeline import interleaved, one_stage, sliced, vshape
 from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.blocks import schedule_blocks
 from ppsolve.solver.kinds.pipeline.chimera import chimera
 
 A_PIPELINE = "a pipeline"
@@ -84,6 +85,13 @@ WHOLE_GROUPS = Requirement(
 BIDIRECTIONAL = Requirement(
     "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
 )
+FUSING = Requirement(
+    "blocks of a forward and a backward (overlap)", lambda instance: instance.overlap is not None
+)
+
+EVEN_DEVICES = Requirement(
+    "an even number of devices", lambda instance: instance.num_devices % 2 == 0
+)
 
 _Orders = Callable[[PipelineInstance, Request], list[Order]]
 
@@ -124,7 +132,11 @@ class StaticOrders:
             return Proposal(schedule_actions(request.problem, found))
         if permutation is not None:
             found = [replace(each, microbatch=permutation[each.microbatch]) for each in found]
-        return Proposal(schedule_actions(request.problem, found), action_strings(found))
+        if request.instance.overlap is not None and any(len(each.overlaps) for each in found):
+            schedule = schedule_blocks(request.instance, found)
+        else:
+            schedule = schedule_actions(request.problem, found)
+        return Proposal(schedule, action_strings(found))
 
 
 def _fixed(
@@ -159,13 +171,14 @@ def _per_stage(orders: Callable[[int, int], list[Order]]) -> _Orders:
     return placed
 
 
-def _interleaved(slope: int) -> _Orders:
+def _interleaved(slope: int, *, combined: bool = False) -> _Orders:
     return lambda instance, request: interleaved.interleaved_1f1b(
         instance.num_devices,
         _chunks(instance),
         instance.num_microbatches,
         request.group_size,
         slope,
+        combined=combined,
     )
 
 
@@ -245,6 +258,20 @@ PUBLISHED = (
         "MindFormers pipeline_balance (SAPP), interleaved with less memory",
     ),
     _fixed(
+        "combined-1f1b",
+        "pairs of a forward and a backward after a warm-up",
+        _per_stage(lambda stages, m: interleaved.interleaved_1f1b(stages, 1, m, m, combined=True)),
+        (ONE_PIPE, ONE_STAGE, FUSING),
+        "Megatron-LM's combined 1F1B with one chunk per device, of which it runs one device",
+    ),
+    _fixed(
+        "combined-interleaved-1f1b",
+        "interleaved 1F1B with one more forward first, then pairs of a forward and a backward",
+        _interleaved(2, combined=True),
+        (ONE_PIPE, LOOPED, FUSING),
+        "Megatron-LM --overlap-moe-expert-parallel-comm",
+    ),
+    _fixed(
         "looped-bfs",
         "chunk by chunk, all forwards, then all backwards in reverse",
         _looped_bfs,
@@ -269,10 +296,17 @@ PUBLISHED = (
     ),
     _fixed(
         "dualpipe-v",
-        "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
+        "DualPipe folded onto a V placement; a pair is one block, or timed as F, then B",
         lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches),
         (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
         "DualPipeV: DeepSeek 2025, as PyTorch emits it",
+    ),
+    _fixed(
+        "dualpipe",
+        "zero bubble in both directions; a pair is one block, or timed as F, then B",
+        lambda instance, _: vshape.dualpipe(instance.num_devices, instance.num_microbatches),
+        (BIDIRECTIONAL, EVEN_DEVICES, TWICE_THE_DEVICES, SPLIT),
+        "DualPipe: DeepSeek 2024",
     ),
     Heuristic(
         "chimera",

@@ -1,8 +1,12 @@
-"""Orders for V placements: ZB-V and DualPipeV; chunk a is stage d, chunk b stage 2p - 1 - d."""
+"""Orders for V placements: ZB-V and DualPipeV; chunk a is stage d, chunk b stage 2p - 1 - d.
+
+DualPipe is DualPipeV on half of the devices, unfolded.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.grammar import (
@@ -94,6 +98,33 @@ def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
     return [
         _DualPipeV(num_devices, num_microbatches, device).order() for device in range(num_devices)
     ]
+
+
+def dualpipe(num_devices: int, num_microbatches: int) -> list[Order]:
+    """Return DualPipe's orders (DeepSeek 2024) for pipes in both directions.
+
+    The first half of the devices run DualPipeV, micro-batches of chunk b being those of the pipe
+    from the other end; the second half do the same with both pipes exchanged.
+
+    Parameters
+    ----------
+    num_devices, num_microbatches : int
+        Both even, at least 2 micro-batches for each device.
+
+    Returns
+    -------
+    list of Order
+    """
+    middle, half = num_devices // 2, num_microbatches // 2
+    orders = dualpipe_v(middle, half)
+    near, far = (
+        [
+            replace(o, microbatch=o.microbatch + half * ((o.stage >= middle) ^ is_far))
+            for o in orders
+        ]
+        for is_far in (False, True)
+    )
+    return near + far[::-1]
 
 
 class _DualPipeV:

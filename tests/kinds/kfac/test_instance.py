@@ -308,6 +308,11 @@ def refusal(base: dict[str, Any], **fields: Any) -> str:
             {"pipeline": {**DESCRIBED["pipeline"], "collectives": {"all_gather": 1}}},
             "pipeline.collectives: expected a pipeline without collectives",
         ),
+        (
+            DESCRIBED,
+            {"pipeline": {**DESCRIBED["pipeline"], "overlap": {"time": 2}}},
+            "pipeline.overlap: expected a pipeline without fused blocks",
+        ),
         (DESCRIBED, {"modules": ...}, "modules: this field is required with a pipeline"),
         (DESCRIBED, {"modules": []}, "modules"),
         (DESCRIBED, {"sync_groups": [[0, 1]]}, "only with timelines"),

@@ -388,7 +388,7 @@ def simulated(
     if document is not None and instance.replicas is None:
         problem = PIPELINE.problem_of(instance, exact=exact, document=document)
     proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
-    return proposal, check_schedule(problem, proposal.schedule)
+    return proposal, check_schedule(proposal.schedule.problem, proposal.schedule)
 
 
 def simulated_entry(

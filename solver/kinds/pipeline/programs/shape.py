@@ -15,6 +15,7 @@ class PipelineShape:
     num_microbatches: int
     stage_to_rank: tuple[int, ...]
     is_split: bool = True  # whether backwards may be split in I and W
+    fuses: bool = False  # whether pairs of a forward and a backward may run as one op
 
     @property
     def num_ranks(self) -> int:
@@ -60,5 +61,8 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
             field="fillers" if instance.fillers else "steps",
         )
     return PipelineShape(
-        instance.num_microbatches, instance.stage_to_device, instance.times.is_split
+        instance.num_microbatches,
+        instance.stage_to_device,
+        instance.times.is_split,
+        instance.overlap is not None,
     )

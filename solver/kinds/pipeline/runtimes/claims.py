@@ -26,8 +26,13 @@ RULE = "runtime"
 
 
 def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
-    """Return the actions of each device, or None where one runs in pieces with others between."""
-    rows = []
+    """Return the actions of each device, or None where one runs in pieces with others between.
+
+    Blocks without the weight gradient of their backward are pieces too.
+    """
+    if schedule.problem.kind_mask("F+I").any():
+        return None
+    rows: list[list[ComputeStep]] = []
     for order in orders_of(schedule):
         row = [action for action, _ in groupby(order)]
         if len(set(row)) < len(row):

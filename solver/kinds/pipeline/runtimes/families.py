@@ -2,8 +2,9 @@
 
 Read in Megatron-LM main (2026-08-22): 1F1B with p - r - 1 forwards first, or interleaved with
 2 (p - r - 1) + (v - 1) N, for rank r of p, v chunks per rank and groups of N micro-batches, of
-which the last has at least p. DeepSpeed (master, 2026-11): 1F1B. Primus (main, 2026-08-22) takes
-data in the order of forwards, ColossalAI (main, 2026-11) micro-batches from queues.
+which the last has at least p; one forward more where forwards and backwards are combined. DeepSpeed
+(master, 2026-11): 1F1B. Primus (main, 2026-08-22) takes data in the order of forwards, ColossalAI
+(main, 2026-11) micro-batches from queues.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from collections.abc import Iterator
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, FORWARD, Action, actions_of
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    FORWARD,
+    Action,
+    Overlap,
+    actions_of,
+)
 from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
 from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
@@ -39,6 +46,9 @@ def _in_groups(shape: PipelineShape) -> Iterator[FixedOrder]:
         if not 0 < count % size < ranks:
             orders = interleaved_1f1b(ranks, shape.chunks, count, size)
             yield FixedOrder(f"groups of {size}", orders, size)
+            if shape.fuses:
+                orders = interleaved_1f1b(ranks, shape.chunks, count, size, combined=True)
+                yield FixedOrder(f"groups of {size}, combined", orders, size, is_combined=True)
 
 
 def _megatron_rule(shape: PipelineShape) -> str:
@@ -96,7 +106,7 @@ def _not_in_queues(shape: PipelineShape, title: str) -> str | None:
     return wrong
 
 
-def _data_order(rows: Rows, shape: PipelineShape, title: str) -> str | None:
+def _not_in_tables(rows: Rows, shape: PipelineShape, title: str) -> str | None:
     forwards = [
         [action for action in _all(rows) if action[:2] == (stage, FORWARD)]
         for stage in (0, shape.num_stages - 1)
@@ -107,6 +117,9 @@ def _data_order(rows: Rows, shape: PipelineShape, title: str) -> str | None:
                 f"data-order: {title} takes data in the order of forwards, on the first stage as "
                 f"on the last one; {first} is forward number {index}"
             )
+    for pair in (step for row in rows for step in row if isinstance(step, Overlap)):
+        if pair.forward.microbatch == pair.backward.microbatch:
+            return f"op: {title} combines different micro-batches, {pair} is of one"
     return None
 
 
@@ -144,7 +157,7 @@ MEGATRON = RuntimeFamily(
 )
 COLOSSALAI = RuntimeFamily("colossalai", "ColossalAI", _not_in_queues, breaks=_queue_order)
 PRIMUS = RuntimeFamily(
-    "primus", "Primus", _neither_looped_nor_folded, breaks=_data_order, recomputes="stage"
+    "primus", "Primus", _neither_looped_nor_folded, breaks=_not_in_tables, recomputes="stage"
 )
 DEEPSPEED = RuntimeFamily(
     "deepspeed", "DeepSpeed", _several_per_rank, _one_f_one_b, lambda _: "1F1B"

@@ -26,6 +26,7 @@ class FixedOrder:
     words: str  # the settings that make the runtime run it
     orders: Sequence[Order]  # of each rank
     group_size: int | None = None  # micro-batches that run through a chunk before the next one
+    is_combined: bool = False  # whether forwards are launched together with backwards
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class RuntimeSettings:
     """One way to run a pipeline."""
 
     words: str  # unlike those of every other one
-    named: dict[str, Any]  # the same for programs: group_size, mode, kept
+    named: dict[str, Any]  # the same for programs: group_size, combined, mode, kept
     orders: Sequence[Order]  # of each rank
     choice: IntArray | None = None  # mode of each stage and micro-batch, where they have modes
 
@@ -78,6 +78,7 @@ def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[R
     assert family.orders is not None
     for order in family.orders(shape_of(instance)):
         named: dict[str, Any] = {} if order.group_size is None else {"group_size": order.group_size}
+        named |= {"combined": True} if order.is_combined else {}
         if modes is None:
             yield RuntimeSettings(order.words, named, order.orders)
             continue

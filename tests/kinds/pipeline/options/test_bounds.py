@@ -83,3 +83,18 @@ def test_behind_the_last_forward_nothing_is_fused() -> None:
     assert last_forward(blocks(overlap={"time": 4})) == (3 + 2 * 4 + 5, 0)
     assert last_forward(blocks(num_devices=2, overlap={"time": 4})) == (10 + 3 * 5, 0)
     assert last_forward(blocks(num_microbatches=1)) == (0, -1), "there is no block"
+
+
+def test_forwards_alone_fit_before_the_first_backward_and_into_memory() -> None:
+    """Device 0 has 10 before its first backward, and 13 behind its last forward.
+
+    With room for two activations only two of the backwards may come behind that. One forward of 3
+    runs before the first backward, as a block needs the other activation. Best are a forward alone
+    behind it and one block: 10 + 3 + 4 + 13. Forwards of 6 have 17, into which three of them do not
+    fit: with a block of 5, three alone and as many backwards of 5 at the end are best.
+    """
+    two = {"num_devices": 2, "overlap": {"time": 4}}
+    room = {"capacity": 2, "activation": 1}
+    assert last_forward(blocks(**two, memory=room)) == (10 + 3 + 4 + 13, 0)
+    long = {"times": {"forward": 6, "backward": 5}, "overlap": {"time": 5}}
+    assert last_forward(blocks(**{**two, **long, "num_microbatches": 4})) == (17 + 1 + 5 + 15, 0)

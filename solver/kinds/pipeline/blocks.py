@@ -1,0 +1,77 @@
+"""Orders whose forwards and backwards are launched together, run as fused blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.fused import fused_problem
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS
+from ppsolve.solver.kinds.overlap.kind import OVERLAP
+from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
+from ppsolve.solver.kinds.pipeline.grammar import Overlap
+
+
+def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Schedule:
+    """Time the orders of all devices; errors as from `schedule_actions`.
+
+    A pair is one op where the pipeline has such a block, and F, then B where it has none. The
+    gradient of a block leaves at its end, that of any other full backward after its W.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with `overlap`.
+    orders : sequence of Order
+
+    Returns
+    -------
+    Schedule
+        Of the problem of these blocks, each op as early as its order allows.
+    """
+    known = fused_problem(instance)
+    chains = resolved(known.base, orders)
+    assert instance.overlap is not None
+    kinds = instance.overlap.kinds(is_split=instance.times.is_split)
+    forward, *backward = (known.base.grid(kind) for kind in kinds)
+    number_of = {option.ops: number for number, option in enumerate(known.options)}
+    steps = (step for order in orders for step in order if isinstance(step, Overlap))
+    pairs = [
+        (forward[first[::2]], *(grid[second[::2]] for grid in backward)) for first, second in steps
+    ]
+    choice = np.array(sorted(number_of[pair] for pair in pairs if pair in number_of), np.int64)
+    problem, place = known.problem(choice), known.places(choice)
+    covered = [op for number in choice.tolist() for op in known.options[number].ops]
+    apart = ~np.isin(chains.inputs, covered)
+    rows = [place[ops] for ops in chains.ops]
+    ops = [row[np.diff(row, prepend=-1) != 0] for row in rows]
+    halves = place[chains.inputs[apart]], place[chains.weights[apart]]
+    return Chains(ops, *halves).timed(problem)
+
+
+def program_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
+    """Check the programs of blocks in the orders that a result gives them.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    document : object
+        A result of it.
+
+    Returns
+    -------
+    list of Violation
+    """
+    programs = {} if instance.overlap is None else instance.overlap.programs
+    found = document.get(PROGRAMS) if isinstance(document, dict) else None
+    return [
+        Violation(PROGRAMS, f"{name}: {broken}", broken.ops)
+        for name, program in programs.items()
+        if found is not None
+        for broken in OVERLAP.check(program, found[name])
+    ]
