@@ -91,7 +91,7 @@ def test_the_best_pattern_is_named_in_the_entry(name: str) -> None:
 def test_equal_micro_batches_have_no_order(name: str, fields: dict[str, Any]) -> None:
     outcome = run(name, pipeline(**fields))
     assert outcome.status is HeuristicStatus.NOT_APPLICABLE
-    assert outcome.reason == "needs unequal micro-batches"
+    assert outcome.reason == "needs unequal micro-batches that are not sliced"
 
 
 @pytest.mark.parametrize(

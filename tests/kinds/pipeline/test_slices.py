@@ -313,7 +313,7 @@ def test_runtimes_and_actions_know_no_slices() -> None:
         ppsolve.optimize(sliced(), runtime="torch")
     actions = [["0F0", "0F1", "0B1", "0B0"], ["1F0", "1F1", "1B1", "1B0"]]
     refused = ppsolve.simulate(sliced(), lambda instance: actions)
-    assert "of which actions do not say which" in str(refused.reason)
+    assert "actions do not say which piece of an op with" in str(refused.reason)
     names = [[f"F{s}.0.0", f"F{s}.0.1", f"B{s}.0.1", f"B{s}.0.0"] for s in range(2)]
     assert ppsolve.simulate(sliced(), lambda instance: names).value == 9
 
