@@ -94,12 +94,7 @@ def _nearest(number: Any) -> float:
 
 
 def as_number(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float = 0.0,
-    most: float = LARGEST,
+    name: str, value: Any, *, above: float | None = None, least: float = 0.0, most: float = LARGEST
 ) -> float:
     """Check one number, which has no axes, and return it as a float.
 

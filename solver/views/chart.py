@@ -185,10 +185,7 @@ class Chart:
 
 
 def chart_rows(
-    document: ScheduleDocument,
-    problem: Problem | None = None,
-    *,
-    links: bool = False,
+    document: ScheduleDocument, problem: Problem | None = None, *, links: bool = False
 ) -> list[Row]:
     """Return the rows of a chart, devices first, in the order of their numbers.
 

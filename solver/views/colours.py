@@ -16,11 +16,7 @@ from ppsolve.models.kinds.pipeline.lowering import (
     OPTIMIZER_KIND,
     REDUCE_SCATTER_KIND,
 )
-from ppsolve.models.kinds.pipeline.mode_ops import (
-    OFFLOAD_KIND,
-    RECOMPUTE_KIND,
-    RELOAD_KIND,
-)
+from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
 ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"

@@ -34,12 +34,7 @@ from ppsolve.solver.views.chart import SYNC_KINDS, Chart, chart_rows, kinds_of
 from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, sizes
 from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.views.pipeline import pipeline_shape
-from ppsolve.solver.views.schedule_view import (
-    HIDDEN,
-    ScheduleReport,
-    ScheduleView,
-    busy_table,
-)
+from ppsolve.solver.views.schedule_view import HIDDEN, ScheduleReport, ScheduleView, busy_table
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 

@@ -245,8 +245,7 @@ FEATURES: tuple[Field[Configuration], ...] = (
     Field("recom-\npute", lambda c: c.recompute),
     Field("batch", lambda c: c.batch_size, 5, str),
     Field(
-        "rank\norder",
-        lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
+        "rank\norder", lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT
     ),
     Field("back-\nward", lambda c: c.backward),
     Field("layer\nsplit", lambda c: c.layer_split, 1),

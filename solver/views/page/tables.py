@@ -95,11 +95,7 @@ def memory_table(shown: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
     pools = shown.schedule.problem.pools
     rows: list[tuple[str, list[str], float]] = [
-        (
-            pool.name,
-            figures(float(peak), float(pool.capacity)),
-            float(peak / (pool.capacity or 1)),
-        )
+        (pool.name, figures(float(peak), float(pool.capacity)), float(peak / (pool.capacity or 1)))
         for pool, peak in zip(pools, shown.metrics.peak_memory, strict=True)
     ]
     return table_of(
