@@ -9,13 +9,7 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.kinds.pipeline.lowering import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KIND,
-    ALLREDUCE_KINDS,
-    OPTIMIZER_KIND,
-    REDUCE_SCATTER_KIND,
-)
+from ppsolve.models.kinds.pipeline import lowering
 from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
@@ -53,7 +47,7 @@ PIPELINE = {
     "B": Look("B backward", (172, 130), VERMILION),
     "I": Look("I input gradient", (230, 187), ORANGE),
     "W": Look("W weight gradient", (35, 29), GREEN),
-    OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
+    lowering.OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
 }
 # No letter is that of a pipeline op, whose small letters mean other stages. On terminals any two
 # colours of two kinds of these and of `PIPELINE` are 21 or more apart (CIE 1976 difference) in
@@ -74,10 +68,10 @@ MODES = {
 }
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
-    ALLREDUCE_KIND: _ALLREDUCE,
-    **dict.fromkeys(ALLREDUCE_KINDS.values(), replace(_ALLREDUCE, shades=(176, 133))),
-    ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
-    REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
+    lowering.ALLREDUCE_KIND: _ALLREDUCE,
+    **dict.fromkeys(lowering.ALLREDUCE_KINDS.values(), replace(_ALLREDUCE, shades=(176, 133))),
+    lowering.ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
+    lowering.REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
 }
 PROGRAMS = {
     KERNEL_KIND: Look("kernel, by its first letter", (75, 33), SKY),
