@@ -182,9 +182,8 @@ def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return tuple(np.broadcast_arrays(*arrays.values()))
     except ValueError:
         shapes = ", ".join(str(array.shape) for array in arrays.values())
-        raise InputError(
-            f"expected shapes that broadcast together, got {shapes}", field=", ".join(arrays)
-        ) from None
+        text = f"expected shapes that broadcast together, got {shapes}"
+        raise InputError(text, field=", ".join(arrays)) from None
 
 
 @overload

@@ -151,10 +151,8 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
             "torch.utils.checkpoint"
         )
     elif target in COUNTED and settings.recomputed is None:
-        raise InputError(
-            f"expected the layers of each stage that are recomputed: stages {listed}",
-            field=RECOMPUTE,
-        )
+        text = f"expected the layers of each stage that are recomputed: stages {listed}"
+        raise InputError(text, field=RECOMPUTE)
     elif target not in {*COUNTED, "mindformers"}:
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
 

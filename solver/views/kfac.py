@@ -121,26 +121,19 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     bounds = proved and proved.bound_of
     devices = range(len(known.iterations_of or bounds or ()))
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
-    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    proved_by = None if bounds is None else list(map("{} {}".format, bounds, proofs))
+    broken = known.breaks_of if isinstance(known, RefreshEntry) else None
+    breaks = each(broken, lambda rules: broken_rules(rules) or ABSENT)
     ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
     found = FittingTable(
         TableColumn("device", each(devices, str)),
         TableColumn(ITERATIONS, each(known.iterations_of, figure)),
-        TableColumn(
-            "bound by",
-            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
-            is_text=True,
-        ),
+        TableColumn("bound by", proved_by, is_text=True),
         TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
         TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
         TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
         TableColumn("oldest\ninverse", ages, expendable=2),
-        TableColumn(
-            "breaks",
-            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
-            is_text=True,
-            wraps=True,
-        ),
+        TableColumn("breaks", breaks, is_text=True, wraps=True),
     )
     return indented(found)
 
@@ -335,6 +328,5 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     devices = impossible_devices(entry, result)
     if devices:
         least = ", ".join(f"device {device} (at least {bounds[device]})" for device in devices)
-        yield Text(
-            f"  and claims fewer iterations than any valid schedule has: {least}", "bold red"
-        )
+        text = f"  and claims fewer iterations than any valid schedule has: {least}"
+        yield Text(text, "bold red")

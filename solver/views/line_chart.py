@@ -181,9 +181,8 @@ def require_matplotlib(field: str | None = None) -> None:
         It is not installed; names the option that needs it.
     """
     if not has_matplotlib():
-        raise InputError(
-            "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'", field=field
-        )
+        text = "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'"
+        raise InputError(text, field=field)
 
 
 def chart_format(path: str | Path) -> str:

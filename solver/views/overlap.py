@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import starmap
 from typing import Any, cast
 
 from rich.console import RenderableType
@@ -118,13 +119,6 @@ def _shaded(bars: Iterable[Bar]) -> Iterator[Bar]:
         yield replace(bar, short=short, shade=number % 2)
 
 
-def program_shape(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
-    """Yield what a program consists of, what limits it, and how much work it is."""
-    yield from _counts(instance)
-    yield from _limits(instance)
-    yield from _totals(instance)
-
-
 def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     count = Counter(node.kind for node in instance.nodes)
     words = {
@@ -145,10 +139,8 @@ def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
 
 def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     frozen = instance.collective_order == "frozen"
-    yield (
-        "collective order",
-        "frozen: as in the program, per group" if frozen else "free: one order per group",
-    )
+    order = "frozen: as in the program, per group" if frozen else "free: one order per group"
+    yield "collective order", order
     caps = [(group, instance.cap_of(group)) for group in instance.groups]
     if isinstance(instance.max_in_flight, dict):
         named = ", ".join(f"{group}: {cap}" for group, cap in caps if cap is not None)
@@ -225,8 +217,8 @@ def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> st
     str
     """
     wait = found.exposed_wait
-    share = share_of(wait, makespan)
-    return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")
+    share = f", {percent(wait / makespan)} of the makespan" if wait and makespan else ""
+    return f"{figure(wait)} {unit}{share}"
 
 
 def _limited(cap: float | None) -> str:
@@ -254,22 +246,6 @@ def _peak(peak: float, instance: OverlapInstance | None, least: float | None) ->
     return f"{text} ({proof} at this makespan)"
 
 
-def share_of(wait: float | None, makespan: float | None) -> float | None:
-    """Return the exposed share of the makespan, where there is one.
-
-    Parameters
-    ----------
-    wait, makespan : float or None
-        Exposed and whole time, in the same unit.
-
-    Returns
-    -------
-    float or None
-        From 0 to 1; None if either is unknown or the makespan is 0.
-    """
-    return wait / makespan if wait is not None and makespan else None
-
-
 def report_of_program(shown: ScheduleView) -> ScheduleReport:
     """Return the report on a program: its streams, what is in flight and what is held.
 
@@ -293,8 +269,7 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
         found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
         held_bytes = zip(map(time, live.times), map(float, live.amounts), strict=True)
         points = {"live bytes": list(held_bytes)}
-    curves = [AmountCurve(name, own) for name, own in points.items()]
-    curves = [curve for curve in curves if curve.most]
+    curves = [curve for curve in starmap(AmountCurve, points.items()) if curve.most]
     window, least = shown.frame.window, getattr(shown.source, "least_peak_bytes", None)
     makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
     return ScheduleReport(
@@ -417,14 +392,13 @@ class OverlapDrawing(Drawing):
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return a program in short, with a hint at further commands."""
-        rows = list(program_shape(cast("OverlapInstance", instance)))
+        program = cast("OverlapInstance", instance)
+        rows = [*_counts(program), *_limits(program), *_totals(program)]
         return described(instance, rows, "a program of kernels and collectives")
 
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
-        if shown.schedule is None:
-            return super().view(shown)
-        return report_of_program(shown)
+        return super().view(shown) if shown.schedule is None else report_of_program(shown)
 
     def warning(self, shown: ScheduleView) -> str | None:
         """Return a warning if the order of a result does not run as its schedule."""

@@ -116,21 +116,16 @@ def _most_in_flight(result: PipelineResult, stage: int) -> int:
 def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
     others = list(result.alternatives or ())
     known = [None if each.value is None else float(each.value) for each in others]
+    makespans = ["does not fit" if each.value is None else figure(each.value) for each in others]
     best = float(result.value or 0)
     modes = [mode if isinstance(mode, str) else "mixed" for mode in result.modes or ()]
     return FittingTable(
         TableColumn("stage", [str(each.stage) for each in others]),
         TableColumn("now", [modes[each.stage] for each in others], is_text=True),
         TableColumn("instead", [each.mode for each in others], is_text=True),
-        TableColumn(
-            f"makespan ({unit})",
-            [
-                "does not fit" if v is None else figure(each.value)
-                for v, each in zip(known, others, strict=True)
-            ],
-        ),
+        TableColumn(f"makespan ({unit})", makespans),
         TableColumn("change", [ABSENT if v is None else percent(v / best - 1) for v in known]),
-        TableColumn("peak", [ABSENT if e.peak is None else figure(e.peak) for e in others]),
+        TableColumn("peak", [figure(each.peak) for each in others]),
         caption="What other modes buy, one stage at a time (best found in a moment)",
     )
 

@@ -62,8 +62,7 @@ def report(result: Result, *, verbose: bool = False, instance: Instance | None =
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
     _append_count(title, result.value, unit_of(result), result.time_unit)
-    known = [*drawing.facts(result, instance), *bottleneck(result)]
-    rows = [*known, *ending(result, verbose=verbose)]
+    rows = [*drawing.facts(result, instance), *bottleneck(result), *ending(result, verbose=verbose)]
     parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
@@ -198,11 +197,11 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
     -------
     RenderableType
     """
-    proven = sum(result.status is Status.OPTIMAL for result in results)
+    proven = [result for result in results if result.status is Status.OPTIMAL]
     total = sum(result.wall_seconds for result in results)
-    closed = sum(_is_closed_by_heuristic(result) for result in results)
+    closed = sum(r.value == getattr(best_entry(r), "value", None) for r in proven)
     summary = (
-        f"{len(results)} instances: {proven} proven optimal, {closed} of them reached by a "
+        f"{len(results)} instances: {len(proven)} proven optimal, {closed} of them reached by a "
         f"heuristic; {seconds(total)}"
     )
     parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
@@ -242,11 +241,6 @@ def best_entry(result: Result) -> HeuristicEntry | None:
     feasible = (e for e in result.heuristics if e.status is HeuristicStatus.FEASIBLE)
     valued = (entry for entry in feasible if entry.value is not None)
     return min(valued, key=lambda entry: entry.value or 0, default=None)
-
-
-def _is_closed_by_heuristic(result: Result) -> bool:
-    entry = best_entry(result)
-    return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
 
 
 OTHERS = (
