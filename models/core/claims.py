@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
@@ -98,11 +99,8 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
         False also where `given` should be a number and is none.
     """
     if isinstance(found, list | tuple):
-        return (
-            isinstance(given, list | tuple)
-            and len(given) == len(found)
-            and all(agrees(a, b, slack) for a, b in zip(given, found, strict=True))
-        )
+        is_alike = isinstance(given, list | tuple) and len(given) == len(found)
+        return is_alike and all(map(agrees, given, found, repeat(slack)))
     if not _is_number(found) or not slack:
         return not isinstance(given, bool) and bool(given == found)
     try:

@@ -163,31 +163,18 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
     shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
-    rows = [
-        {
-            "id": name,
-            "kind": shown[kind],
-            "stage": None if stage == FREE else stage,
-            "device": None if device == FREE else device,
-            "microbatch": None if microbatch == FREE else microbatch,
-            "start": start,
-            "end": end,
-        }
-        for name, kind, stage, device, microbatch, start, end in zip(
-            problem.op_names(ops),
-            problem.kind[ops].tolist(),
-            problem.stage[ops].tolist(),
-            problem.device[ops].tolist(),
-            problem.microbatch[ops].tolist(),
-            times(schedule.start[ops]),
-            times(schedule.end[ops]),
-            strict=True,
-        )
-    ]
+    labels = ("stage", "device", "microbatch")
+    numbers = {name: getattr(problem, name)[ops].tolist() for name in labels}
+    columns: dict[str, Sequence[Any]] = {
+        "id": problem.op_names(ops),
+        "kind": [shown[kind] for kind in problem.kind[ops].tolist()],
+        **{name: [None if n == FREE else n for n in own] for name, own in numbers.items()},
+        "start": times(schedule.start[ops]),
+        "end": times(schedule.end[ops]),
+    }
     if len(problem.replica):
-        for row, replica in zip(rows, problem.replica[ops].tolist(), strict=True):
-            row["replica"] = replica
-    return rows
+        columns["replica"] = problem.replica[ops].tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 class HasSchedule(ShownInNotebooks, HasOps):
