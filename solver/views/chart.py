@@ -14,6 +14,7 @@ from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.kinds.kfac.labels import KIND_OF, STEP_KIND, UP_PIPE
 from ppsolve.models.kinds.overlap.instance import NodeKind
 from ppsolve.solver.structure.owners import number_in, owners
@@ -118,10 +119,7 @@ def pool_curves(schedule: Schedule) -> list[AmountCurve]:
     return [
         AmountCurve(
             pool.name,
-            [
-                (tick, amount.numerator if amount.denominator == 1 else float(amount))
-                for tick, amount in usage(schedule, pool)
-            ],
+            [(tick, as_json_number(amount)) for tick, amount in usage(schedule, pool)],
             float(pool.capacity),
             number_in(pool.name, most),
         )

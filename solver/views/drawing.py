@@ -44,10 +44,10 @@ class Drawing:
         ------
         (str, str)
         """
+        other = ("device span", result.device_span)
         if result.objective is Objective.DEVICE_SPAN:
-            yield from reached(result, ("makespan", result.makespan))
-        else:
-            yield from reached(result, ("device span", result.device_span))
+            other = ("makespan", result.makespan)
+        yield from reached(result, other)
         if result.bubble_ratio is not None:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""

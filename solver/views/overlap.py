@@ -18,12 +18,7 @@ from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument,
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.models.kinds.overlap.result import (
-    ExposedCollective,
-    OverlapEntry,
-    OverlapResult,
-    ProgramFigures,
-)
+from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
 from ppsolve.solver.kinds.overlap.passes import RAISE_FAILURE
 from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.kinds.overlap.report import ProgramReport
@@ -363,7 +358,7 @@ class OverlapDrawing(Drawing):
         if not exposed:
             return
         shown = exposed if verbose else exposed[:5]
-        causes = [_because(one, verbose=verbose) for one in shown]
+        causes = [_because(one.because, verbose=verbose) for one in shown]
         found = FittingTable(
             TableColumn("exposed collective", [one.name for one in shown], is_text=True),
             TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
@@ -410,9 +405,6 @@ class OverlapDrawing(Drawing):
         return "its order does not run as its schedule; the schedule is drawn"
 
 
-def _because(collective: ExposedCollective, *, verbose: bool) -> str:
-    chain = collective.because
-    if not chain:
-        return ABSENT
+def _because(chain: Sequence[str], *, verbose: bool) -> str:
     cut = 0 if verbose else max(len(chain) - 4, 0)
-    return " > ".join([*(["..."] if cut else []), *chain[cut:]])
+    return " > ".join([*(["..."] if cut else []), *chain[cut:]]) or ABSENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate
@@ -74,11 +75,8 @@ def _runtime(result: PipelineResult) -> Facts:
 def _modes(result: PipelineResult, instance: PipelineInstance | None) -> Facts:
     rows: dict[str, list[int]] = {}
     for stage, mode in enumerate(result.modes or ()):
-        counts = [mode] if isinstance(mode, str) else list(mode)
-        said = ", ".join(
-            each if isinstance(mode, str) else f"{each} {counts.count(each)}"
-            for each in dict.fromkeys(counts)
-        )
+        counts = Counter(() if isinstance(mode, str) else mode)
+        said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(mode)
         rows.setdefault(said, []).append(stage)
     for said, stages in rows.items():
         numbers = ", ".join(map(str, stages))

@@ -250,42 +250,30 @@ OTHERS = (
 )
 
 
-def _of_tried(pairs: Sequence[Pair]) -> str:
-    """Return on how many of the instances on which it was run a heuristic has a schedule."""
-    counts = Counter(entry.status for _, entry in pairs)
-    tried = len(pairs) - counts[HeuristicStatus.NOT_APPLICABLE]
-    return f"{counts[HeuristicStatus.FEASIBLE]} of {tried}"
-
-
 def _heuristics(results: Sequence[Result]) -> RenderableType:
-    found: dict[str, list[Pair]] = {}
-    for result in results:
-        for entry in result.heuristics:
-            found.setdefault(entry.name, []).append((result, entry))
-    shown = {
-        name: pairs
-        for name, pairs in found.items()
-        if any(e.status is not HeuristicStatus.NOT_APPLICABLE for _, e in pairs)
-    }
+    entries = [(result, entry) for result in results for entry in result.heuristics]
+    tried = {e.name for _, e in entries if e.status is not HeuristicStatus.NOT_APPLICABLE}
+    shown: dict[str, list[Pair]] = {}
+    for result, entry in entries:
+        if entry.name in tried:
+            shown.setdefault(entry.name, []).append((result, entry))
+    counts = [Counter(entry.status for _, entry in pairs) for pairs in shown.values()]
+    runs = (count.total() - count[HeuristicStatus.NOT_APPLICABLE] for count in counts)
+    valid = (count[HeuristicStatus.FEASIBLE] for count in counts)
     feasible = [
         [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
         for pairs in shown.values()
     ]
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
+    worst = [percent(max(own, default=None)) for own in gaps]
     return FittingTable(
         TableColumn("heuristic", list(shown), is_text=True),
-        TableColumn("feasible", [_of_tried(pairs) for pairs in shown.values()], expendable=1),
+        TableColumn("feasible", list(map("{} of {}".format, valid, runs)), expendable=1),
         *(
-            TableColumn(
-                head,
-                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
-                expendable=place,
-            )
+            TableColumn(head, [str(count[status]) for count in counts], expendable=place)
             for head, status, place in OTHERS
         ),
         TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
         TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
-        TableColumn(
-            "worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1
-        ),
+        TableColumn("worst\nover best", worst, expendable=1),
     )

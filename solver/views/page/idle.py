@@ -18,18 +18,12 @@ from ppsolve.solver.structure.tables import joined
 class Why(IntEnum):
     """Why an op starts when it does; the page's script knows these numbers."""
 
-    FIRST = 0
-    """It starts at time 0."""
-    DATA = 1
-    """An op that it needs ends, or the transfer from there."""
-    ORDER = 2
-    """The op before it on its resource ends."""
-    MEMORY = 3
-    """An op gives back memory of a pool that it takes from."""
-    GIVEN = 4
-    """Its release time or its pinned start."""
-    CHOSEN = 5
-    """Nothing holds it: the schedule lets it wait."""
+    FIRST = 0  # it starts at time 0
+    DATA = 1  # an op that it needs ends, or the transfer from there
+    ORDER = 2  # the op before it on its resource ends
+    MEMORY = 3  # an op gives back memory of a pool that it takes from
+    GIVEN = 4  # its release time or its pinned start
+    CHOSEN = 5  # nothing holds it: the schedule lets it wait
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ppsolve.models.core.metrics import Metrics, measure
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
@@ -48,11 +47,6 @@ class PageSchedule:
     def idle(self) -> list[Idle]:
         """Idle time of every compute stream."""
         return idle_of(self.schedule, self.causes)
-
-    @cached_property
-    def metrics(self) -> Metrics:
-        """Its figures, in ticks."""
-        return measure(self.schedule)
 
     @property
     def length(self) -> float:
