@@ -271,11 +271,8 @@ class _OpRows:
                 text = f"starts at {self._time(start)}, not a multiple of the tick {tick}"
                 found.append(self._violation("tick", op, text))
             if end is not None and self._is_off(end - start - length):
-                text = (
-                    f"runs from {self._time(start)} to {self._time(end)}, it takes "
-                    f"{self._time(length)}"
-                )
-                found.append(self._violation("duration", op, text))
+                text = f"runs from {self._time(start)} to {self._time(end)}, it takes "
+                found.append(self._violation("duration", op, text + self._time(length)))
         return found
 
     def _is_off(self, amount: int | Fraction) -> bool:

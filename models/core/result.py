@@ -148,15 +148,12 @@ class ScheduleDocument(HasOps, Reported):
 
 def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[str]]:
     """Return the names of ops by device, those of one moment by their ends."""
-    orders: list[list[str]] = [[] for _ in range(1 + max((_device(op) for op in ops), default=-1))]
+    most = max((op.device or 0 for op in ops), default=-1)
+    orders: list[list[str]] = [[] for _ in range(most + 1)]
     pairs = sorted(zip(ops, names, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
     for op, name in pairs:
-        orders[_device(op)].append(name)
+        orders[op.device or 0].append(name)
     return orders
-
-
-def _device(op: ScheduledOp) -> int:
-    return op.device or 0
 
 
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:

@@ -102,7 +102,5 @@ class TimeScale:
         if parts == 1:
             return [number * many for number in numbers]
         # Division of ints is rounded to the nearest double, however long they are.
-        return [
-            whole // parts if whole % parts == 0 else whole / parts
-            for whole in (number * many for number in numbers)
-        ]
+        wholes = (number * many for number in numbers)
+        return [whole / parts if whole % parts else whole // parts for whole in wholes]
