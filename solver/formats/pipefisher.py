@@ -48,11 +48,8 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(folder)) from None
     hidden = [path.name for path in found if path.name.startswith(".")]
-    files = [
-        path
-        for path in found
-        if path.name not in hidden and not os.path.isdir(path) and not _SCHEDULE.search(path.stem)
-    ]
+    named = (path for path in found if not path.name.startswith(".") and not os.path.isdir(path))
+    files = [path for path in named if not _SCHEDULE.search(path.stem)]
     if not files:
         left = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
         text = f"expected a folder with timelines named *.pickle, there is none{left}"
