@@ -40,10 +40,9 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     -------
     RenderableType
     """
-    names = list(MEANING)
-    why = [fit.fixed.get(name, "") for name in names] if fit.fixed else None
+    why = [fit.fixed.get(name, "") for name in MEANING] if fit.fixed else None
     table = FittingTable(
-        TableColumn("parameter", names, is_text=True),
+        TableColumn("parameter", list(MEANING), is_text=True),
         TableColumn("value", [number(value) for value in fit.params]),
         TableColumn("what it is the time of", [*MEANING.values()], is_text=True, expendable=1),
         TableColumn("not fitted: why", why, is_text=True, wraps=True),

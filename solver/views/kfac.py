@@ -138,11 +138,6 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     return indented(found)
 
 
-def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
-    what = "a kfac instance, refresh around a pinned pipeline"
-    return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
-
-
 def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
     time, unit = pattern.scale.time, pattern.scale.unit
     measured = instance.timelines is not None
@@ -213,11 +208,8 @@ def _share(device: DevicePattern, pattern: RefreshPattern) -> float | None:
 
 
 def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
-    return sum(
-        work.parts * work.length
-        for work in device.work
-        if pattern.syncs_in_holes or work.label.kind != "sync"
-    )
+    done = (w for w in device.work if pattern.syncs_in_holes or w.label.kind != "sync")
+    return sum(work.parts * work.length for work in done)
 
 
 def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
@@ -280,7 +272,8 @@ class KfacDrawing(Drawing):
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         given = cast("KfacInstance", instance)
         if is_refresh(given):
-            return _describe_refresh(given, pattern_of(given))
+            pattern, what = pattern_of(given), "a kfac instance, refresh around a pinned pipeline"
+            return described(given, list(_refresh(given, pattern)), what, _devices(pattern))
         assert given.pipeline is not None
         rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
         return described(given, rows)

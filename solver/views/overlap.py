@@ -335,10 +335,10 @@ class OverlapDrawing(Drawing):
         """Return the curves of collectives in flight and bytes held, counted along the program."""
         if not isinstance(found, OverlapResult):
             return []
-        tick = schedule.problem.scale.tick
+        tick = float(schedule.problem.scale.tick)
         curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
         return [
-            AmountCurve(name, [(float(time) / float(tick), amount) for time, amount in curve])
+            AmountCurve(name, [(float(time) / tick, amount) for time, amount in curve])
             for name, curve in curves.items()
             if curve
         ]

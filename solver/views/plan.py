@@ -102,9 +102,11 @@ def in_words(configuration: Configuration) -> str:
     """Return a configuration as a sentence would name it."""
     c = configuration
     device = "one device" if c.pipeline_depth == 1 else f"pipeline of {c.pipeline_depth} devices"
+    many = f"{c.virtual_stages} {c.placement} stages per device"
+    stages = "one stage per device" if c.placement == "linear" else many
     parts = [
         device + (f" x {c.replicas} replicas" if c.replicas > 1 else ""),
-        _stages(c),
+        stages if c.pipeline_depth > 1 else "",
         f"tensor parallelism {c.tensor_parallel}" if c.tensor_parallel > 1 else "",
         f"{c.recompute} recomputation" if c.recompute != "none" else "",
         f"micro-batch {c.microbatch_size}",
@@ -119,14 +121,6 @@ def in_words(configuration: Configuration) -> str:
 def _has_ranks(c: Configuration) -> bool:
     """Whether stages and replicas compete for the devices of a node."""
     return c.pipeline_depth > 1 and c.replicas > 1
-
-
-def _stages(c: Configuration) -> str:
-    if c.pipeline_depth == 1:
-        return ""
-    if c.placement == "linear":
-        return "one stage per device"
-    return f"{c.virtual_stages} {c.placement} stages per device"
 
 
 def goodput_text(goodput: Range | None) -> str:
@@ -209,22 +203,19 @@ def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
     columns = [feature.column([row.configuration for row in rows]) for feature in FEATURES]
     shared = {c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1}
     once = {head: words for head, words in SAID_ONCE.items() if head in shared}
+    lost = [RULES[row.lost_by][0] if row.lost_by else row.verdict.value for row in rows]
     table = FittingTable(
         TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 4),
         *(column for column in columns if column.header not in once),
         TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
         TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=2),
-        TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=3),
+        TableColumn("lost by", lost, is_text=True, expendable=3),
         styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
         caption="Configurations",
     )
     usual = {ABSENT, "1", "none"}
     said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] not in usual)
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
-
-
-def _lost_by(row: PlanRow) -> str:
-    return row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
 
 
 FEATURES: tuple[Field[Configuration], ...] = (

@@ -12,27 +12,20 @@ from rich.text import Text
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StepEntry
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
+from ppsolve.solver.views import wording
 from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.figures import ABSENT, at_most, figure, figures, percent, seconds
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn
-from ppsolve.solver.views.wording import (
-    ENTRY_STYLE,
-    STATUS_STYLE,
-    rounding_note,
-    spaced,
-    unit_of,
-    with_unit,
-)
 
-_RANK = list(ENTRY_STYLE)
+_RANK = list(wording.ENTRY_STYLE)
 
 
 def summary_line(result: Result) -> Text:
     """Return the outcome in one line, for `--quiet`."""
-    line = _headed(result.instance, result.status, STATUS_STYLE[result.status])
+    line = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     value, bound = figures(result.value, result.bound)
     if result.value is not None:
-        line.append(f" {with_unit(value, unit_of(result))}")
+        line.append(f" {wording.with_unit(value, wording.unit_of(result))}")
     if result.bound is not None:
         line.append(f", bound {bound}, gap {percent(result.gap)}")
     line.append(drawing_of(result.kind).summary(result))
@@ -60,8 +53,8 @@ def report(result: Result, *, verbose: bool = False, instance: Instance | None =
     RenderableType
     """
     drawing = drawing_of(result.kind)
-    title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
-    _append_count(title, result.value, unit_of(result), result.time_unit)
+    title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
+    _append_count(title, result.value, wording.unit_of(result), result.time_unit)
     rows = [*drawing.facts(result, instance), *bottleneck(result), *ending(result, verbose=verbose)]
     parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
@@ -99,23 +92,24 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """
     if result.reason:
         yield "reason", result.reason
-    note = rounding_note(result.tick_error, result.time_unit)
+    note = wording.rounding_note(result.tick_error, result.time_unit)
     if note:
         yield "rounding", note
-    why = spaced(result.stop_reason)
+    why = wording.spaced(result.stop_reason)
     yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
     if verbose:
+        unit = wording.unit_of(result)
         for bound in result.bounds:
-            yield f"bound {bound.name}", with_unit(figure(bound.value), unit_of(result))
+            yield f"bound {bound.name}", wording.with_unit(figure(bound.value), unit)
         for step in result.steps:
-            yield f"step {step.name}", _gained(step, unit_of(result))
+            yield f"step {step.name}", _gained(step, unit)
         yield "seed", f"{result.seed}, workers {result.workers or 'all'}"
         yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)
 
 
 def _gained(step: StepEntry, unit: str) -> str:
     pairs = (("value", step.value), ("bound", step.bound))
-    known = ", ".join(f"{name} {with_unit(figure(at), unit)}" for name, at in pairs if at)
+    known = ", ".join(f"{name} {wording.with_unit(figure(at), unit)}" for name, at in pairs if at)
     return f"{seconds(step.seconds)}, then {known or 'nothing is known'}"
 
 
@@ -136,9 +130,9 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     -------
     Text
     """
-    line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
+    line = _headed(entry.name, entry.status, wording.ENTRY_STYLE[entry.status])
     if entry.value is not None:
-        line.append(f" {with_unit(figure(entry.value), entry.value_unit or unit)}")
+        line.append(f" {wording.with_unit(figure(entry.value), entry.value_unit or unit)}")
     if entry.pattern:
         line.append(f" under {entry.pattern}")
     if entry.reason:
@@ -159,10 +153,10 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     RenderableType
     """
     drawing, unit = drawing_of(instance.kind), instance.time_unit
-    style = ENTRY_STYLE[entry.status] or "bold green"
+    style = wording.ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
     _append_count(title, entry.value, entry.value_unit or unit, unit)
-    note = rounding_note(entry.tick_error, unit)
+    note = wording.rounding_note(entry.tick_error, unit)
     rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
     return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
 
@@ -174,7 +168,7 @@ def _headed(name: str, status: str, style: str) -> Text:
 def _append_count(title: Text, value: float | None, unit: str, time_unit: str) -> None:
     """Append a value that is no time, such as a number of iterations."""
     if value is not None and unit != time_unit:
-        title.append(f", {with_unit(figure(value), unit)}")
+        title.append(f", {wording.with_unit(figure(value), unit)}")
 
 
 def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
@@ -214,7 +208,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
     for result in results:
         value, bound = figures(result.value, result.bound)
         is_named = result.value is not None and (names_units or _counts(result))
-        best.append(with_unit(value, unit_of(result)) if is_named else value)
+        best.append(wording.with_unit(value, wording.unit_of(result)) if is_named else value)
         bounds.append(bound)
     fields: tuple[Field[Result], ...] = (
         Field("best heuristic", lambda r: getattr(best_entry(r), "name", ABSENT), 2),
@@ -233,7 +227,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
 
 def _counts(result: Result) -> bool:
     """Whether the value of a result is no time."""
-    return unit_of(result) != result.time_unit
+    return wording.unit_of(result) != result.time_unit
 
 
 def best_entry(result: Result) -> HeuristicEntry | None:

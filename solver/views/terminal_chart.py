@@ -190,11 +190,9 @@ def blocks(curve: AmountCurve, window: tuple[float, float], width: int, *, plain
     -------
     str
     """
-    levels, most = DIGITS if plain else BLOCKS, curve.most
-    return "".join(
-        levels[math.ceil(amount / most * (len(levels) - 1))] if amount > 0 else levels[0]
-        for amount in curve.columns(window, width)
-    )
+    levels, most = DIGITS if plain else BLOCKS, curve.most or 1
+    shares = (max(amount, 0) / most for amount in curve.columns(window, width))
+    return "".join(levels[math.ceil(share * (len(levels) - 1))] for share in shares)
 
 
 def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Text]:
@@ -223,13 +221,9 @@ def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Tex
 
 def _hint(chart: Chart, width: int) -> str | None:
     first, last = chart.window
-    lengths = [
-        bar.end - bar.start
-        for row in chart.rows
-        if row.is_device
-        for bar in row.bars
-        if bar.end > max(bar.start, first) and bar.start < last
-    ]
+    bars = (bar for row in chart.rows if row.is_device for bar in row.bars)
+    seen = (bar for bar in bars if bar.end > max(bar.start, first) and bar.start < last)
+    lengths = [bar.end - bar.start for bar in seen]
     typical = median(lengths) if lengths else 0
     if not 0 < typical * width < last - first:
         return None

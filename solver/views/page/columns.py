@@ -118,10 +118,9 @@ def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
     problem = schedule.problem
     free = (np.diff(problem.resource_ptr) == 0) & (problem.duration > 0)
-    spans = [
-        (int(schedule.start[op]), int(schedule.end[op]), int(place[op]))
-        for op in np.flatnonzero(free)[np.argsort(schedule.start[free], kind="stable")].tolist()
-    ]
+    order = np.flatnonzero(free)[np.argsort(schedule.start[free], kind="stable")]
+    start, end = schedule.start[order].tolist(), schedule.end[order].tolist()
+    spans = zip(start, end, place[order].tolist(), strict=True)
     return [
         {"name": "no resource", "device": FREE, "compute": False, "ops": ops, "points": []}
         for ops in lanes_of(spans)

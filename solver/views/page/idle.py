@@ -129,11 +129,8 @@ def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     list of Idle
     """
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
-    walk = _CauseWalk(schedule, causes)
-    found = [
-        _idle_of_stream(names[stream], orders[stream], schedule, walk)
-        for stream in schedule.problem.span_resources.tolist()
-    ]
+    walk, streams = _CauseWalk(schedule, causes), schedule.problem.span_resources.tolist()
+    found = [_idle_of_stream(names[each], orders[each], schedule, walk) for each in streams]
     most = max((idle.busy for idle in found), default=0)
     for idle in found:
         idle.short = most - idle.busy
@@ -161,7 +158,9 @@ class _CauseWalk:
         self.latest: list[int] = causes.latest.tolist()
         self.arrival: list[int] = causes.arrival.tolist()
         self.why: list[int] = causes.why.tolist()
-        self.stream = _streams(schedule)
+        names, owners = schedule.problem.resource_names, schedule.problem.ops_by_resource
+        streams = schedule.problem.span_resources.tolist()
+        self.stream = {op: names[each] for each in streams for op in owners[each].tolist()}
 
     def split(self, op: int, first: int, idle: Idle) -> None:
         """Add the gap from `first` to the start of `op` to the parts of `idle`."""
@@ -192,12 +191,3 @@ class _CauseWalk:
             op, moment = before, max(self.start[before], first)
             if end > moment:
                 yield end - moment, "transfers", ""
-
-
-def _streams(schedule: Schedule) -> dict[int, str]:
-    problem = schedule.problem
-    return {
-        op: problem.resource_names[stream]
-        for stream in problem.span_resources.tolist()
-        for op in problem.ops_by_resource[stream].tolist()
-    }
