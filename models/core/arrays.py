@@ -94,12 +94,7 @@ def _nearest(number: Any) -> float:
 
 
 def as_number(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float = 0.0,
-    most: float = LARGEST,
+    name: str, value: Any, *, above: float | None = None, least: float = 0.0, most: float = LARGEST
 ) -> float:
     """Check one number, which has no axes, and return it as a float.
 
@@ -187,9 +182,8 @@ def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return tuple(np.broadcast_arrays(*arrays.values()))
     except ValueError:
         shapes = ", ".join(str(array.shape) for array in arrays.values())
-        raise InputError(
-            f"expected shapes that broadcast together, got {shapes}", field=", ".join(arrays)
-        ) from None
+        text = f"expected shapes that broadcast together, got {shapes}"
+        raise InputError(text, field=", ".join(arrays)) from None
 
 
 @overload

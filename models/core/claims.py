@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
@@ -98,11 +99,8 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
         False also where `given` should be a number and is none.
     """
     if isinstance(found, list | tuple):
-        return (
-            isinstance(given, list | tuple)
-            and len(given) == len(found)
-            and all(agrees(a, b, slack) for a, b in zip(given, found, strict=True))
-        )
+        is_alike = isinstance(given, list | tuple) and len(given) == len(found)
+        return is_alike and all(map(agrees, given, found, repeat(slack)))
     if not _is_number(found) or not slack:
         return not isinstance(given, bool) and bool(given == found)
     try:
@@ -177,16 +175,12 @@ def measured(
         raise InputError(f"expected an object, got {describe(peaks)}", field="peak_memory")
     names = [pool.name for pool in schedule.problem.pools]
     found = dict(zip(names, metrics.peak_memory, strict=True))
-    given = {_of_pool(name): amount for name, amount in peaks.items()}
-    yield from refuted(given, {_of_pool(n): peak for n, peak in found.items()}, slack=share)
+    given, own = ({f"peak_memory of {n}": each[n] for n in each} for each in (peaks, found))
+    yield from refuted(given, own, slack=share)
     for name in [name for name in found if peaks.get(name) is None]:
         yield wrong(f"peak_memory leaves {name} out, the schedule has {_short(found[name])}")
     for name in [str(name)[:40] for name in peaks if name not in found]:
         yield wrong(f'peak_memory has "{name}", the instance has no such pool')
-
-
-def _of_pool(name: str) -> str:
-    return f"peak_memory of {name}"
 
 
 def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:

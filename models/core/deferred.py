@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler, SerializationInfo
 from pydantic_core import CoreSchema, core_schema
@@ -39,10 +40,6 @@ class Deferred(Sequence[Item], Generic[Item]):
         """Return the items as plain JSON data."""
         return self._make() if self._written is None else self._written()
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
     def __getitem__(self, index: Any) -> Any:
         """Return an item, or a list or tuple of them."""
         return self.value[index]
@@ -65,11 +62,7 @@ class Deferred(Sequence[Item], Generic[Item]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy as the sequence itself."""
-        return _itself, (self.value,)
-
-
-def _itself(value: Sequence[Item]) -> Sequence[Item]:
-    return value
+        return copy, (self.value,)
 
 
 class MayBeDeferred:

@@ -70,7 +70,7 @@ def parse_given(
         missing = rows.missing()
         schedule = None if missing else Schedule(problem, rows.starts())
         claims = list(_claims(data, problem, schedule))
-    wrong = [*rows.ill_timed(), *rows.labels.wrong]
+    wrong = [*rows.ill_timed(), *rows.mislabelled]
     if missing:
         return None, [*missing, *rows.negative(), *wrong, *claims]
     return schedule, [*wrong, *claims]
@@ -112,9 +112,8 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
             raise InputError(f"expected an object, got {describe(document)}", field="schedule")
     if not isinstance(document.get("ops"), list | tuple):
         found = describe(document["ops"]) if "ops" in document else "nothing"
-        raise InputError(
-            f"expected a list of ops, each with id and start, got {found}", field=f"{path}ops"
-        )
+        text = f"expected a list of ops, each with id and start, got {found}"
+        raise InputError(text, field=f"{path}ops")
     return document, path
 
 
@@ -158,10 +157,8 @@ def _refuse_other_units(data: dict[str, Any], scale: TimeScale) -> None:
     for owner, path in ((data, ""), (data.get("schedule", data), "schedule.")):
         unit = owner.get("time_unit", scale.unit)
         if unit != scale.unit:
-            raise InputError(
-                f'expected "{scale.unit}" as in the instance, got {describe(unit)}',
-                field=f"{path}time_unit",
-            )
+            text = f'expected "{scale.unit}" as in the instance, got {describe(unit)}'
+            raise InputError(text, field=f"{path}time_unit")
 
 
 class _OpTimes(NamedTuple):
@@ -171,15 +168,30 @@ class _OpTimes(NamedTuple):
     end: int | Fraction | None
 
 
-class _Labels:
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.wrong: list[Violation] = []
+class _OpRows:
+    def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
+        self.problem, self.other = problem, other
+        self.rows: dict[int, _OpTimes] = {}
+        self.mislabelled: list[Violation] = []
         shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
         self._kind = [shown[kind] for kind in problem.kind.tolist()]
         self._numbers = {name: each.tolist() for name, each in problem.numbers.items()}
+        self.duration: list[int] = problem.duration.tolist()
+        every = range(problem.num_ops)
+        numbers = dict(zip(problem.op_names(every), every, strict=True))
+        for index, row in enumerate(rows):
+            field = f"{path}[{index}]"
+            op = self._op(row, numbers, field)
+            end = row.get("end")
+            self.rows[op] = _OpTimes(
+                self._ticks(row["start"], field, "start"),
+                None if end is None else self._ticks(end, field, "end"),
+            )
+            self._compare(op, row)
+        ends = (row.start + self.duration[op] for op, row in self.rows.items())
+        self.tolerance = TOLERANCE * max(0, max(ends, default=0))
 
-    def compare(self, op: int, row: dict[str, Any]) -> None:
+    def _compare(self, op: int, row: dict[str, Any]) -> None:
         kind = row.get("kind")
         if kind is not None and kind != self._kind[op]:
             self._note(op, "kind", kind, f'kind "{self._kind[op]}"')
@@ -192,31 +204,9 @@ class _Labels:
                 self._note(op, name, claimed, "none" if actual == FREE else f"{name} {actual}")
 
     def _note(self, op: int, name: str, claimed: Any, actual: str) -> None:
-        op_name = self.problem.op_name(op)
         shown = f'"{claimed[:40]}"' if isinstance(claimed, str) else describe(claimed)
-        text = f"{op_name} is given with {name} {shown}, it has {actual}"
-        self.wrong.append(Violation("label", text, (op_name,)))
-
-
-class _OpRows:
-    def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
-        self.problem, self.other = problem, other
-        self.rows: dict[int, _OpTimes] = {}
-        self.labels = _Labels(problem)
-        self.duration: list[int] = problem.duration.tolist()
-        every = range(problem.num_ops)
-        numbers = dict(zip(problem.op_names(every), every, strict=True))
-        for index, row in enumerate(rows):
-            field = f"{path}[{index}]"
-            op = self._op(row, numbers, field)
-            end = row.get("end")
-            self.rows[op] = _OpTimes(
-                self._ticks(row["start"], field, "start"),
-                None if end is None else self._ticks(end, field, "end"),
-            )
-            self.labels.compare(op, row)
-        ends = (row.start + self.duration[op] for op, row in self.rows.items())
-        self.tolerance = TOLERANCE * max(0, max(ends, default=0))
+        text = f"is given with {name} {shown}, it has {actual}"
+        self.mislabelled.append(self._violation("label", op, text))
 
     def _op(self, row: Any, numbers: dict[str, int], field: str) -> int:
         if not isinstance(row, dict):
@@ -226,9 +216,8 @@ class _OpRows:
                 raise InputError("this field is required", field=f"{field}.{key}")
         name = row["id"]
         if not isinstance(name, str):
-            raise InputError(
-                f"expected the name of an op, got {describe(name)}", field=f"{field}.id"
-            )
+            text = f"expected the name of an op, got {describe(name)}"
+            raise InputError(text, field=f"{field}.id")
         if name not in numbers:
             hint = self.other or did_you_mean(name[:40], numbers)
             raise InputError(f'unknown op "{name[:40]}"{hint}', field=f"{field}.id")
@@ -280,11 +269,8 @@ class _OpRows:
                 text = f"starts at {self._time(start)}, not a multiple of the tick {tick}"
                 found.append(self._violation("tick", op, text))
             if end is not None and self._is_off(end - start - length):
-                text = (
-                    f"runs from {self._time(start)} to {self._time(end)}, it takes "
-                    f"{self._time(length)}"
-                )
-                found.append(self._violation("duration", op, text))
+                text = f"runs from {self._time(start)} to {self._time(end)}, it takes "
+                found.append(self._violation("duration", op, text + self._time(length)))
         return found
 
     def _is_off(self, amount: int | Fraction) -> bool:

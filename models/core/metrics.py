@@ -81,10 +81,8 @@ def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
         on.
     """
     unit, times, held = _changes(schedule, pool)
-    steps = [
-        (tick, pool.initial + int(amount) * unit)
-        for tick, amount in zip(times.tolist(), held.tolist(), strict=True)
-    ]
+    changes = zip(times.tolist(), held.tolist(), strict=True)
+    steps = [(tick, pool.initial + int(amount) * unit) for tick, amount in changes]
     return steps if steps and steps[0][0] <= 0 else [(0, pool.initial), *steps]
 
 

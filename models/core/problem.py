@@ -204,9 +204,8 @@ class Problem:
     @property
     def is_anchored(self) -> bool:
         """True if a release time, a pinned start or a window fixes time 0."""
-        return bool(
-            np.any(self.release > 0) or np.any(self.pinned != FREE) or len(self.windows) > 0
-        )
+        is_given = (self.release > 0) | (self.pinned != FREE)
+        return bool(is_given.any() or self.windows)
 
     @property
     def tick_error(self) -> int:
@@ -280,10 +279,7 @@ class Problem:
         owner = np.repeat(np.arange(self.num_ops), np.diff(self.resource_ptr))
         order = np.argsort(self.resource_idx, kind="stable")
         bounds = np.searchsorted(self.resource_idx[order], np.arange(self.num_resources + 1))
-        return tuple(
-            owner[order[bounds[r] : bounds[r + 1]]].astype(np.int64)
-            for r in range(self.num_resources)
-        )
+        return tuple(np.split(owner[order], bounds[1:-1])[: self.num_resources])
 
     @cached_property
     def holds_place(self) -> BoolArray:
@@ -441,10 +437,8 @@ class ProblemBuilder:
         before, after, lag : int or int64[...]
             Op numbers, and ticks.
         """
-        parts = np.broadcast_arrays(
-            *(np.asarray(values, dtype=np.int64) for values in (before, after, lag))
-        )
-        self._edges.append(tuple(part.ravel() for part in parts))
+        given = (np.asarray(values, dtype=np.int64) for values in (before, after, lag))
+        self._edges.append(tuple(part.ravel() for part in np.broadcast_arrays(*given)))
 
     def build(self) -> Problem:
         """Return the problem; resources and kinds are numbered in the order of their addition."""

@@ -150,34 +150,26 @@ class ScheduleDocument(HasOps, Reported):
 
 def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[str]]:
     """Return the names of ops by device, those of one moment by their ends."""
-    orders: list[list[str]] = [[] for _ in range(1 + max((_device(op) for op in ops), default=-1))]
+    most = max((op.device or 0 for op in ops), default=-1)
+    orders: list[list[str]] = [[] for _ in range(most + 1)]
     pairs = sorted(zip(ops, names, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
     for op, name in pairs:
-        orders[_device(op)].append(name)
+        orders[op.device or 0].append(name)
     return orders
-
-
-def _device(op: ScheduledOp) -> int:
-    return op.device or 0
 
 
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
     shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
-    names = ("id", "kind", *problem.numbers, "start", "end")
-    numbers = (
-        [None if number == FREE else number for number in each[ops].tolist()]
-        for each in problem.numbers.values()
-    )
-    columns = (
-        problem.op_names(ops),
-        [shown[kind] for kind in problem.kind[ops].tolist()],
-        *numbers,
-        times(schedule.start[ops]),
-        times(schedule.end[ops]),
-    )
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns: dict[str, Sequence[Any]] = {
+        "id": problem.op_names(ops),
+        "kind": [shown[kind] for kind in problem.kind[ops].tolist()],
+    }
+    for name, each in problem.numbers.items():
+        columns[name] = [None if number == FREE else number for number in each[ops].tolist()]
+    columns |= {"start": times(schedule.start[ops]), "end": times(schedule.end[ops])}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 class HasSchedule(ShownInNotebooks, HasOps):

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.documents.errors import InputError
 
 UNITS_PER_SECOND = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
@@ -92,8 +93,7 @@ class TimeScale:
 
     def time(self, ticks: int) -> int | float:
         """Return `ticks` in the instance's unit: an int where whole, else the nearest double."""
-        value = int(ticks) * self.tick
-        return value.numerator if value.denominator == 1 else float(value)
+        return as_json_number(int(ticks) * self.tick)
 
     def times(self, ticks: NDArray[np.int64]) -> list[int | float]:
         """Return many `ticks` as `time` does."""
@@ -102,7 +102,5 @@ class TimeScale:
         if parts == 1:
             return [number * many for number in numbers]
         # Division of ints is rounded to the nearest double, however long they are.
-        return [
-            whole // parts if whole % parts == 0 else whole / parts
-            for whole in (number * many for number in numbers)
-        ]
+        wholes = (number * many for number in numbers)
+        return [whole / parts if whole % parts else whole // parts for whole in wholes]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, modes_of
 from ppsolve.solver.formats.layers import DECODER, RECOMPUTE, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 
@@ -151,10 +150,8 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
             "torch.utils.checkpoint"
         )
     elif target in COUNTED and settings.recomputed is None:
-        raise InputError(
-            f"expected the layers of each stage that are recomputed: stages {listed}",
-            field=RECOMPUTE,
-        )
+        text = f"expected the layers of each stage that are recomputed: stages {listed}"
+        raise InputError(text, field=RECOMPUTE)
     elif target not in {*COUNTED, "mindformers"}:
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
 
@@ -163,12 +160,7 @@ def _window(program: RuntimeProgram) -> int | None:
     modes = None if program.instance is None else modes_of(program.instance)
     if modes is None or modes.decide != "window":
         return None
-    choice = np.array([[modes.names.index(name) for name in row] for row in program.modes])
-    return _kept(modes, choice)
-
-
-def _kept(modes: MemoryModes, choice: Any) -> int | None:
-    for kept in range(int(modes.windows.max()) + 2):
-        if np.array_equal(choice == 0, modes.windows < kept):
-            return kept
-    return None
+    keeps = np.array([[modes.names.index(name) == 0 for name in row] for row in program.modes])
+    most = int(modes.windows.max()) + 2
+    fits = (kept for kept in range(most) if np.array_equal(keeps, modes.windows < kept))
+    return next(fits, None)

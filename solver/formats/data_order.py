@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ppsolve.solver.formats.program import RuntimeProgram, cannot_say
@@ -43,10 +42,6 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
             f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
             "renumbers them and writes the order in which the data must be fed"
         )
-    return _renumbered(program, order)
-
-
-def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
     index = {microbatch: place for place, microbatch in enumerate(order)}
     ends = program.ends
     copies = {

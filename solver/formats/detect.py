@@ -9,13 +9,7 @@ from pathlib import Path
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened
-from ppsolve.models.studies.trace.table import (
-    Trace,
-    checked,
-    clock_error_of,
-    refuse_overlaps,
-    resolution_of,
-)
+from ppsolve.models.studies.trace import table
 from ppsolve.solver.formats.kineto.events import unpacked
 from ppsolve.solver.formats.kineto.reader import read_kineto
 from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron
@@ -24,7 +18,7 @@ from ppsolve.solver.formats.straggler import read_straggler
 from ppsolve.solver.formats.table import read_table
 from ppsolve.solver.studies.traces.fits import kept_steps, refuse_early
 
-READERS: dict[str, Callable[[Sequence[str | Path]], Trace]] = {
+READERS: dict[str, Callable[[Sequence[str | Path]], table.Trace]] = {
     "kineto": read_kineto,
     "megatron": read_megatron,
     "straggler": read_straggler,
@@ -42,7 +36,7 @@ MARKS = {
 
 def read_trace(
     paths: Sequence[str | Path], format: str = "auto", *, tolerance: int | None = None
-) -> Trace:
+) -> table.Trace:
     """Read a trace of any format, and check that it is a whole run.
 
     Steps whose times are impossible are left out, with a warning. Raises `InputError` where a file
@@ -67,17 +61,17 @@ def read_trace(
         raise InputError(f'unknown format "{format[:40]}"{hint}', field="--format")
     files = files_of(paths)
     name = format if format != "auto" else _format_of(files)
-    trace = checked(READERS[name](files))
+    trace = table.checked(READERS[name](files))
 
-    def overlap(part: Trace) -> int:
+    def overlap(part: table.Trace) -> int:
         refuse_early(part, tolerance)
-        most = refuse_overlaps(part, tolerance)
-        return most if most > clock_error_of(part) else 0
+        most = table.refuse_overlaps(part, tolerance)
+        return most if most > table.clock_error_of(part) else 0
 
     trace, overlaps = kept_steps(trace, overlap)
     if tolerance is not None or not any(overlaps):
         return trace
-    most, step = trace.times((max(overlaps), round(resolution_of(trace))))
+    most, step = trace.times((max(overlaps), round(table.resolution_of(trace))))
     return trace.warn(
         f"ops of a device overlap by up to {most} {trace.unit}, which is within the clocks' error "
         f"and the {step} {trace.unit} that the numbers cannot tell apart"

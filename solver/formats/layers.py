@@ -165,10 +165,8 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
-        raise InputError(
-            f'expected a number of layers for each stage, such as 4,3,3,2, got "{text[:40]}"',
-            field=option,
-        )
+        wanted = "a number of layers for each stage, such as 4,3,3,2"
+        raise InputError(f'expected {wanted}, got "{text[:40]}"', field=option)
     return tuple(map(int, parts))
 
 

@@ -94,21 +94,18 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     ``block`` of ``TransformerBlock``, which every virtual stage has one of). Where all are, their
     number is not asked for (method ``uniform``, layer by layer).
     """
-    if settings.recomputed is None and recomputes_all(program):
-        names = {"granularity": "full", "method": "uniform", "num-layers": 1}
-        return [f"--recompute-{name} {value}" for name, value in names.items()]
-    if settings.recomputed is None:
-        return []
-    most = max(settings.recomputed)
-    decoders = layers.decoders_of(program, settings)
-    for stage, (count, there) in enumerate(zip(settings.recomputed, decoders, strict=True)):
+    method, most = "uniform", int(recomputes_all(program))
+    if settings.recomputed is not None:
+        method, most = "block", max(settings.recomputed)
+    decoders = layers.decoders_of(program, settings) if settings.recomputed else ()
+    for stage, (count, there) in enumerate(zip(settings.recomputed or (), decoders, strict=True)):
         if count != min(most, there):
             raise InputError(
                 f"{MEGATRON.title} recomputes as many layers of every stage: "
                 f"{min(most, there)} of stage {stage}, not {count}",
                 field=layers.RECOMPUTE,
             )
-    names = {"granularity": "full", "method": "block", "num-layers": most}
+    names = {"granularity": "full", "method": method, "num-layers": most}
     return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
 
 

@@ -87,9 +87,8 @@ def _stages(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, i
     for stage, row in enumerate(stages):
         other = min(set(row) - known, default=None)
         if other is not None:
-            raise cannot_say(
-                f'modes: {NAME} has {", ".join(sorted(known))}, stage {stage} "{other}"'
-            )
+            text = f'modes: {NAME} has {", ".join(sorted(known))}, stage {stage} "{other}"'
+            raise cannot_say(text)
         if row.get("select") and row.get("comm"):
             raise cannot_say(
                 f"modes: stage {stage} has layers of select and others of comm; {NAME} begins both "

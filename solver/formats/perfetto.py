@@ -72,9 +72,8 @@ class _Group:
             yield process | {"name": "process_name", "args": {"name": name}}
             order = self.first - 1 + place
             yield process | {"name": "process_sort_index", "args": {"sort_index": order}}
-        for resource, (name, device) in enumerate(
-            zip(self.problem.resource_names, self.owner, strict=True)
-        ):
+        rows = zip(self.problem.resource_names, self.owner, strict=True)
+        for resource, (name, device) in enumerate(rows):
             thread = {"ph": "M", "pid": self.first + device, "tid": resource + 1}
             yield thread | {"name": "thread_name", "args": {"name": name}}
             yield thread | {"name": "thread_sort_index", "args": {"sort_index": resource}}
@@ -83,10 +82,8 @@ class _Group:
         problem = self.problem
         busy = np.flatnonzero((problem.duration > 0) & (np.diff(problem.resource_ptr) > 0))
         ways = self._ways(busy)
-        starts, ends = (
-            [self._nanoseconds(moment) for moment in moments[busy].tolist()]
-            for moments in (self.schedule.start, self.schedule.end)
-        )
+        starts = map(self._nanoseconds, self.schedule.start[busy].tolist())
+        ends = map(self._nanoseconds, self.schedule.end[busy].tolist())
         columns = {"stage": problem.stage, "micro-batch": problem.numbers["microbatch"]}
         if problem.slices > 1:
             columns["slice"] = problem.numbers["slice"]
@@ -116,11 +113,9 @@ class _Group:
         problem, before, after = self.problem, self.problem.before, self.problem.after
         stream = np.full(problem.num_ops, FREE, dtype=np.int64)
         stream[busy] = problem.resource_idx[problem.resource_ptr[busy]]
-        kept = (problem.microbatch[before] == problem.microbatch[after]) & (
-            problem.microbatch[before] != FREE
-        )
-        kept &= stream[before] != stream[after]
-        kept &= (stream[before] != FREE) & (stream[after] != FREE)
+        own, runs = problem.microbatch, stream != FREE
+        kept = (own[before] == own[after]) & (own[before] != FREE)
+        kept &= (stream[before] != stream[after]) & runs[before] & runs[after]
         comes, goes = set(after[kept].tolist()), set(before[kept].tolist())
         replica = problem.replica if len(problem.replica) else np.zeros(problem.num_ops, np.int64)
         number = replica * (int(problem.microbatch.max(initial=0)) + 1) + problem.microbatch

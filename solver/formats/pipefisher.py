@@ -48,11 +48,8 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(folder)) from None
     hidden = [path.name for path in found if path.name.startswith(".")]
-    files = [
-        path
-        for path in found
-        if path.name not in hidden and not os.path.isdir(path) and not _SCHEDULE.search(path.stem)
-    ]
+    named = (path for path in found if not path.name.startswith(".") and not os.path.isdir(path))
+    files = [path for path in named if not _SCHEDULE.search(path.stem)]
     if not files:
         left = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
         text = f"expected a folder with timelines named *.pickle, there is none{left}"
@@ -250,11 +247,6 @@ def _listed(labels: list[str], most: int = 3) -> str:
     return shown + (f" and {len(labels) - most} more" if len(labels) > most else "")
 
 
-def _has_holes(numbers: Sequence[int]) -> bool:
-    steps = {right - left for left, right in pairwise(numbers)}
-    return numbers[0] != 0 or len(steps) > 1
-
-
 def _has_syncs(timeline: Timeline) -> bool:
     return any(
         label is not None and label.kind == "sync" and any(None not in pair for pair in pairs)
@@ -271,7 +263,7 @@ def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline])
         return []
     shown = ", ".join(map(str, numbers[:12])) + (", ..." if len(numbers) > 12 else "")
     text = f"nodes seem to be missing: there are {shown}"
-    if _has_holes(numbers):
+    if numbers[0] or len({right - left for left, right in pairwise(numbers)}) > 1:
         return [text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")]
     if len(numbers) > 1 < numbers[1] and not any(map(_has_syncs, timelines)):
         return [f"{text}, but no sync with replicas was recorded"]

@@ -303,14 +303,9 @@ def _ops_in(data: dict[str, Any]) -> list[Any] | None:
 
 def _of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Return the schedule of one replica, counted from 0, and its micro-batches in the step."""
-    own = [
-        op
-        for op in _ops_in(data) or ()
-        if isinstance(op, dict)
-        and op.get("replica") == replica
-        and type(op.get("device")) is int
-        and type(op.get("microbatch")) is int
-    ]
+    ops = (op for op in _ops_in(data) or () if isinstance(op, dict))
+    placed = (op for op in ops if type(op.get("device")) is type(op.get("microbatch")) is int)
+    own = [op for op in placed if op.get("replica") == replica]
     if not own:
         raise InputError(f"the schedule has no replica {replica}", field="--replica")
     first = min(op["device"] for op in own)

@@ -64,11 +64,8 @@ def write_table(trace: Trace, suffix: str) -> str:
 
 def _rows(trace: Trace) -> Iterator[Row]:
     unit = trace.unit
-    columns = {
-        name: getattr(trace, name).tolist()
-        for name in COLUMNS
-        if name not in {"kind", "start", "end"}
-    }
+    names = (name for name in COLUMNS if name not in {"kind", "start", "end"})
+    columns = {name: getattr(trace, name).tolist() for name in names}
     times = (trace.times(trace.start.tolist()), trace.times(trace.end.tolist()))
     lengths = trace.length.tolist()
     for number, (start, end) in enumerate(zip(*times, strict=True)):
@@ -198,8 +195,7 @@ def _time(name: str, value: Any, nanoseconds: int) -> int:
 
 def _fill_chunks(columns: dict[str, Any]) -> None:
     """Fill in chunks that the table leaves out: the rank of a stage among those of its device."""
-    pairs, place = np.unique(
-        np.stack([columns["device"], columns["stage"]]), axis=1, return_inverse=True
-    )
+    both = np.stack([columns["device"], columns["stage"]])
+    pairs, place = np.unique(both, axis=1, return_inverse=True)
     rank = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
     columns["chunk"] = np.where(columns["chunk"] == FREE, rank[place.ravel()], columns["chunk"])

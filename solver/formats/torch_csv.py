@@ -22,13 +22,8 @@ from ppsolve.models.kinds.pipeline.joint import replica_of
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.kinds.pipeline.grammar import Communication, ComputeStep, Step, parse_step
+from ppsolve.solver.kinds.pipeline.programs import rules
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
-from ppsolve.solver.kinds.pipeline.programs.rules import (
-    broken_exchanges,
-    broken_rules,
-    simulated,
-    simulated_entry,
-)
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from ppsolve.solver.run.entries import relative_gap
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -147,7 +142,7 @@ def check_csv(
         none, those of its schedule.
     """
     rows, fed = read_csv(path), _fed(instance, order)
-    return _broken(rows, fed) or simulated(_computing(rows), fed, exact=exact)[1]
+    return _broken(rows, fed) or rules.simulated(_computing(rows), fed, exact=exact)[1]
 
 
 def convert_torch_csv(
@@ -182,7 +177,7 @@ def convert_torch_csv(
     steps = _computing(rows)
     if order is not None and instance.replicas is None:
         steps, fed = [[step.renumbered(order) for step in row] for row in steps], instance
-    entry, proposal = simulated_entry(steps, fed, "torch-csv", exact=exact)
+    entry, proposal = rules.simulated_entry(steps, fed, "torch-csv", exact=exact)
     bound = best_bound(lower_bounds(ImpliedOrder(proposal.schedule.problem))).value
     return entry, relative_gap(proposal.schedule.value, bound, bound)
 
@@ -202,9 +197,9 @@ def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstanc
 
 
 def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
-    violations = list(broken_rules(_computing(rows), shape_of(instance)))
+    violations = list(rules.broken_rules(_computing(rows), shape_of(instance)))
     if not violations and _has_communications(rows):
-        violations = list(broken_exchanges(rows))
+        violations = list(rules.broken_exchanges(rows))
     return violations
 
 

@@ -14,28 +14,20 @@ from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.kinds.kfac.labels import KIND_OF, UP_PIPE
 from ppsolve.models.kinds.overlap.instance import NodeKind
 from ppsolve.models.kinds.pipeline.steps import STEP_KIND
 from ppsolve.solver.structure.owners import number_in, owners
-from ppsolve.solver.views.colours import (
-    COLLECTIVES,
-    GENERIC_KIND,
-    KFAC,
-    PIPELINE,
-    WAIT_KIND,
-    Look,
-    letter_of,
-    look_of,
-)
+from ppsolve.solver.views import colours
 
 Window = tuple[float, float]
 T = TypeVar("T")
 
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
-COMPUTE_KINDS = (*PIPELINE, *(kind for kind in KFAC if kind not in SYNC_KINDS))
+COMPUTE_KINDS = (*colours.PIPELINE, *(kind for kind in colours.KFAC if kind not in SYNC_KINDS))
 COMMUNICATION_KINDS = frozenset(
-    {SHOWN_TRANSFER, *COLLECTIVES, *SYNC_KINDS, NodeKind.COMM.value, NodeKind.WAIT.value}
+    {SHOWN_TRANSFER, *colours.COLLECTIVES, *SYNC_KINDS, NodeKind.COMM.value, NodeKind.WAIT.value}
 )
 
 
@@ -59,7 +51,7 @@ class Bar:
     @property
     def fill(self) -> str:
         """Its colour on pages and pictures."""
-        return look_of(self.kind).fill(self.shade)
+        return colours.look_of(self.kind).fill(self.shade)
 
 
 @dataclass
@@ -77,7 +69,7 @@ class Row:
     @property
     def busy(self) -> float:
         """Sum of the lengths of the bars, without waits."""
-        return sum(bar.end - bar.start for bar in self.bars if bar.kind != WAIT_KIND)
+        return sum(bar.end - bar.start for bar in self.bars if bar.kind != colours.WAIT_KIND)
 
 
 @dataclass(frozen=True)
@@ -128,10 +120,7 @@ def pool_curves(schedule: Schedule) -> list[AmountCurve]:
     return [
         AmountCurve(
             pool.name,
-            [
-                (tick, amount.numerator if amount.denominator == 1 else float(amount))
-                for tick, amount in usage(schedule, pool)
-            ],
+            [(tick, as_json_number(amount)) for tick, amount in usage(schedule, pool)],
             float(pool.capacity),
             number_in(pool.name, most),
         )
@@ -160,10 +149,10 @@ class Chart:
         return first, self.end if last is None else last
 
     @property
-    def legend(self) -> dict[str, Look]:
+    def legend(self) -> dict[str, colours.Look]:
         """The words of the legend and the looks that they name."""
-        looks: dict[str, Look] = {}
-        for look in map(look_of, kinds_of(self.rows)):
+        looks: dict[str, colours.Look] = {}
+        for look in map(colours.look_of, kinds_of(self.rows)):
             if look.words:
                 looks.setdefault(look.words, look)
         return looks
@@ -186,10 +175,7 @@ class Chart:
 
 
 def chart_rows(
-    document: ScheduleDocument,
-    problem: Problem | None = None,
-    *,
-    links: bool = False,
+    document: ScheduleDocument, problem: Problem | None = None, *, links: bool = False
 ) -> list[Row]:
     """Return the rows of a chart, devices first, in the order of their numbers.
 
@@ -256,14 +242,14 @@ def _chunks(document: ScheduleDocument) -> _Chunks:
 
 
 def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
-    kind = op.kind or GENERIC_KIND
-    if kind == GENERIC_KIND:
+    kind = op.kind or colours.GENERIC_KIND
+    if kind == colours.GENERIC_KIND:
         return Bar(op.start, op.end, kind, op.id[:1], op.id, position)
     chunk = chunks.get((op.device, op.stage), 0) or int(UP_PIPE in op.id)
     if kind == SHOWN_TRANSFER:
         letter = "<" if op.id.startswith("TB") else ">"
     else:
-        letter = letter_of(kind)
+        letter = colours.letter_of(kind)
         letter = letter.lower() if chunk % 2 else letter
     if "+" in kind:
         parts = [(name[:1], *name[1:].split(".")) for name in op.id.split("+")]
@@ -279,7 +265,7 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
 def kinds_of(rows: list[Row]) -> list[str]:
     """Return the kinds that occur, compute kinds first, in their usual order."""
     present = dict.fromkeys(bar.kind for row in rows for bar in row.bars)
-    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted({SHOWN_TRANSFER, *COLLECTIVES})]
+    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted({SHOWN_TRANSFER, *colours.COLLECTIVES})]
     return [kind for kind in usual if kind in present] + [k for k in present if k not in usual]
 
 

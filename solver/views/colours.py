@@ -9,19 +9,10 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kinds.pipeline import steps
 from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
-from ppsolve.models.kinds.pipeline.mode_ops import (
-    OFFLOAD_KIND,
-    RECOMPUTE_KIND,
-    RELOAD_KIND,
-)
-from ppsolve.models.kinds.pipeline.steps import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KIND,
-    OPTIMIZER_KIND,
-    REDUCE_SCATTER_KIND,
-)
+from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
 ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
@@ -58,7 +49,7 @@ PIPELINE = {
     "B": Look("B backward", (172, 130), VERMILION),
     "I": Look("I input gradient", (230, 187), ORANGE),
     "W": Look("W weight gradient", (35, 29), GREEN),
-    OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
+    steps.OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
 }
 # No letter is that of a pipeline op, whose small letters mean other stages. On terminals any two
 # colours of two kinds of these and of `PIPELINE` are 21 or more apart (CIE 1976 difference) in
@@ -82,11 +73,11 @@ FUSED = dict.fromkeys(
 )
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
-    ALLREDUCE_KIND: _ALLREDUCE,
+    steps.ALLREDUCE_KIND: _ALLREDUCE,
     **dict.fromkeys(ALLREDUCE_KINDS.values(), replace(_ALLREDUCE, shades=(176, 133))),
     **dict.fromkeys(ALLTOALL_KINDS.values(), Look("X all-to-all", (216, 209), VERMILION)),
-    ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
-    REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
+    steps.ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
+    steps.REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
 }
 PROGRAMS = {
     KERNEL_KIND: Look("kernel, by its first letter", (75, 33), SKY),

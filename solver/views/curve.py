@@ -27,7 +27,7 @@ NAMES = {Over.CAPACITY: "capacity", Over.MICROBATCHES: "micro-batches"}
 def curve_report(found: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
     per_microbatch = found.over is Over.MICROBATCHES
-    shown = [_height(point, per_microbatch=per_microbatch) for point in found.points]
+    shown = [p.microbatch_time if per_microbatch else p.value for p in found.points]
     low = min((each for each in shown if each is not None), default=0.0)
     over = [percent(h / low - 1) if h is not None and low else ABSENT for h in shown]
     times = [figure(point.microbatch_time) for point in found.points]
@@ -56,11 +56,6 @@ def proof_cell(point: SolvedPoint) -> str:
     if point.gap is None:
         return ABSENT
     return percent(point.gap) if point.gap else "proved"
-
-
-def _height(point: CurvePoint, *, per_microbatch: bool) -> float | None:
-    value = point.microbatch_time if per_microbatch else point.value
-    return None if value is None else float(value)
 
 
 def _place(point: CurvePoint) -> str:
@@ -119,7 +114,8 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
     _plot(axes, kept, label="every activation kept", color=GREY, marker="s", markersize=3.0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda at, _: figure(float(f"{at:.12g}")))
-    axes.set_xlabel(_axis_of(found), labelpad=1)
+    multiples = " (multiples of p)" * any(p.multiple is not None for p in found.points)
+    axes.set_xlabel(f"{NAMES[found.over]}{multiples}", labelpad=1)
     axes.set_ylabel(f"{spaced(found.objective)} ({printable(found.time_unit)})", labelpad=2)
     axes.legend(loc="best", frameon=False)
     return made
@@ -128,11 +124,6 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
 def _place_of(point: CurvePoint) -> float:
     at = point.at if point.multiple is None else point.multiple
     return float(max(at) if isinstance(at, list) else at)
-
-
-def _axis_of(found: Curve) -> str:
-    is_multiple = any(point.multiple is not None for point in found.points)
-    return f"{NAMES[found.over]} (multiples of p)" if is_multiple else NAMES[found.over]
 
 
 def _draw_curve(axes: Axes, points: list[tuple[float, CurvePoint]]) -> None:

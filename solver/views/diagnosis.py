@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.solver.studies.traces.diagnosis.verdict import (
-    FIGURES,
-    NEARLY,
-    SECOND,
-    Diagnosis,
-    Help,
-    StepVerdict,
-    mean_of,
-)
+from ppsolve.solver.studies.traces.diagnosis import verdict
 from ppsolve.solver.views.figures import ABSENT, figure, percent
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented, table_of
 
@@ -23,7 +15,7 @@ MOST_STEPS = 20  # listed one by one; of more only the mean is shown, `--json` h
 MOST_REPLICAS = 12
 
 
-def _slowness(found: Diagnosis) -> RenderableType:
+def _slowness(found: verdict.Diagnosis) -> RenderableType:
     """Return the time of a micro-batch by stage, of the slowest replicas."""
     rows = found.slowness
     slowest = sorted(range(len(found.replicas)), key=lambda n: -max(row[n] for row in rows))
@@ -37,7 +29,7 @@ def _slowness(found: Diagnosis) -> RenderableType:
     return indented(FittingTable(stages, *columns))
 
 
-def diagnosis_report(found: Diagnosis) -> RenderableType:
+def diagnosis_report(found: verdict.Diagnosis) -> RenderableType:
     """Return the verdict on a run: sentences, steps, what would help, the bubble, slow replicas."""
     by_saving = sorted(found.helps, key=lambda one: (one.saved is None, -(one.saved or 0.0)))
     return Group(
@@ -56,11 +48,11 @@ def diagnosis_report(found: Diagnosis) -> RenderableType:
     )
 
 
-def _sentence(found: Diagnosis) -> Text:
+def _sentence(found: verdict.Diagnosis) -> Text:
     replay, bound = found.mean("replay"), found.mean("ordered_bound")
     ordered = found.mean("ordered")
     if found.is_order_optimal:
-        text = f"The recorded order is optimal (within {100 * NEARLY:g} %: replayed "
+        text = f"The recorded order is optimal (within {100 * verdict.NEARLY:g} %: replayed "
         text += f"{_seconds(replay)} s, bound {_seconds(bound)} s)."
     else:
         found_one = f"A better order saves {percent(1 - ordered / replay)} of the replayed"
@@ -73,7 +65,7 @@ def _sentence(found: Diagnosis) -> Text:
 
 def _seconds(nanoseconds: float | None) -> str:
     # Replays agree to 1 %.
-    return ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, 5)
+    return ABSENT if nanoseconds is None else figure(nanoseconds / verdict.SECOND, 5)
 
 
 # How soon each column of `FIGURES` is left out.
@@ -87,30 +79,27 @@ _STEP_FIELDS = (
 )
 
 
-def _steps(found: Diagnosis) -> RenderableType:
+def _steps(found: verdict.Diagnosis) -> RenderableType:
     groups = _alike(found.steps)
     shown = groups if len(groups) <= MOST_STEPS else []
+    rows = [*shown, found.steps]
     columns = [
         TableColumn(
             head,
-            [
-                _seconds(mean_of(getattr(one, name) for one in each))
-                for each in [*shown, found.steps]
-            ],
+            [_seconds(verdict.mean_of(getattr(one, name) for one in each)) for each in rows],
             expendable=place,
         )
-        for (head, place), name in zip(_STEP_FIELDS, FIGURES, strict=True)
+        for (head, place), name in zip(_STEP_FIELDS, verdict.FIGURES, strict=True)
     ]
     if any(len(each) > 1 for each in shown):
-        counts = [str(len(each)) for each in [*shown, found.steps]]
-        columns.insert(0, TableColumn("alike", counts))
+        columns.insert(0, TableColumn("alike", [str(len(each)) for each in rows]))
     names = TableColumn("step (s)", [*(str(each[0].step) for each in shown), "mean"], is_text=True)
     return indented(FittingTable(names, *columns, styles=[*[""] * len(shown), "bold"]))
 
 
-def _alike(steps: Sequence[StepVerdict]) -> list[list[StepVerdict]]:
+def _alike(steps: Sequence[verdict.StepVerdict]) -> list[list[verdict.StepVerdict]]:
     """Return groups of steps of one shape, whose figures are within `NEARLY` of the first's."""
-    groups: list[list[StepVerdict]] = []
+    groups: list[list[verdict.StepVerdict]] = []
     for step in steps:
         group = next((one for one in groups if _are_alike(one[0], step)), None)
         if group is None:
@@ -120,28 +109,23 @@ def _alike(steps: Sequence[StepVerdict]) -> list[list[StepVerdict]]:
     return groups
 
 
-def _are_alike(one: StepVerdict, other: StepVerdict) -> bool:
-    pairs = ((getattr(one, name), getattr(other, name)) for name in FIGURES)
-    is_near = all(abs(its - mine) <= NEARLY * its for its, mine in pairs)
+def _are_alike(one: verdict.StepVerdict, other: verdict.StepVerdict) -> bool:
+    pairs = ((getattr(one, name), getattr(other, name)) for name in verdict.FIGURES)
+    is_near = all(abs(its - mine) <= verdict.NEARLY * its for its, mine in pairs)
     return is_near and one.microbatches == other.microbatches
 
 
-_HELP_FIELDS: tuple[Field[Help], ...] = (
+_HELP_FIELDS: tuple[Field[verdict.Help], ...] = (
     Field("change", lambda one: one.change),
     Field("s", lambda one: one.value, 0, _seconds),
     Field("bound", lambda one: one.bound, 2, _seconds),
     Field("saves", lambda one: one.saved, 0, percent),
     Field("steps", lambda one: len(one.steps) or None, 3, str),
-    Field(
-        "assumed",
-        lambda one: one.assumes if one.steps else f"not computed: {one.assumes}",
-        1,
-        wraps=True,
-    ),
+    Field("assumed", lambda one: "not computed: " * (not one.steps) + one.assumes, 1, wraps=True),
 )
 
 
-def _bubble(found: Diagnosis) -> RenderableType:
+def _bubble(found: verdict.Diagnosis) -> RenderableType:
     span, whole = found.mean("recorded"), sum(found.bubble.values())
     part: tuple[Field[tuple[str, float]], ...] = (
         Field("part", lambda one: one[0]),

@@ -44,10 +44,10 @@ class Drawing:
         ------
         (str, str)
         """
+        other = ("device span", result.device_span)
         if result.objective is Objective.DEVICE_SPAN:
-            yield from reached(result, ("makespan", result.makespan))
-        else:
-            yield from reached(result, ("device span", result.device_span))
+            other = ("makespan", result.makespan)
+        yield from reached(result, other)
         if result.bubble_ratio is not None:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
@@ -346,10 +346,8 @@ def sizes(problem: Problem) -> Facts:
     yield "objective", spaced(problem.objective)
     yield "ops", figure(problem.num_ops)
     yield "precedences", figure(len(problem.before))
-    work = [
-        int(problem.duration[problem.ops_by_resource[resource]].sum())
-        for resource in problem.span_resources.tolist()
-    ]
+    ops = (problem.ops_by_resource[resource] for resource in problem.span_resources.tolist())
+    work = [int(problem.duration[own].sum()) for own in ops]
     if work:
         ends = figures(*(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)})))
         yield "work per device", f"{' to '.join(ends)} {unit}"

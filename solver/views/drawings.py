@@ -112,10 +112,7 @@ def caption_of(found: Result) -> str:
     return ", ".join(parts)
 
 
-def drawn_of(
-    found: Result | HeuristicEntry | Plan,
-    instance: Instance | None = None,
-) -> Drawn:
+def drawn_of(found: Result | HeuristicEntry | Plan, instance: Instance | None = None) -> Drawn:
     """Return the schedule of a result, of a heuristic, or of the winner of a plan.
 
     Parameters

@@ -40,10 +40,9 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     -------
     RenderableType
     """
-    names = list(MEANING)
-    why = [fit.fixed.get(name, "") for name in names] if fit.fixed else None
+    why = [fit.fixed.get(name, "") for name in MEANING] if fit.fixed else None
     table = FittingTable(
-        TableColumn("parameter", names, is_text=True),
+        TableColumn("parameter", list(MEANING), is_text=True),
         TableColumn("value", [number(value) for value in fit.params]),
         TableColumn("what it is the time of", [*MEANING.values()], is_text=True, expendable=1),
         TableColumn("not fitted: why", why, is_text=True, wraps=True),
@@ -56,21 +55,14 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
 def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
     rest = "" if fit.converged else "  (stopped before it came to rest)"
     yield "objective", f"{fit.objective:.6g}{rest}"
-    yield from _errors(fit)
-    raised = [
-        name
-        for name, value, raw in zip(MEANING, fit.params, fit.raw_params, strict=True)
-        if value != raw
-    ]
-    if raised:
-        yield "raised", f"{', '.join(raised)}: several nodes are taken to be no faster than one"
-
-
-def _errors(fit: Fit) -> Iterator[tuple[str, str]]:
     off = np.abs(np.expm1(fit.residuals))
     for name, errors in zip(("accumulation step", "optimizer step"), off.T, strict=True):
         half, worst = float(np.median(errors)), float(np.max(errors))
         yield name, f"{percent(half)} (median), {percent(worst)} (worst)"
+    pairs = zip(MEANING, fit.params, fit.raw_params, strict=True)
+    raised = [name for name, value, raw in pairs if value != raw]
+    if raised:
+        yield "raised", f"{', '.join(raised)}: several nodes are taken to be no faster than one"
 
 
 def number(value: float) -> str:

@@ -77,9 +77,7 @@ def table_html(found: FittingTable, most: int | None = None) -> str:
     str
     """
     caption = f"<caption>{text(found.caption)}</caption>" if found.caption else ""
-    heads = "".join(
-        f'<th scope="col"{_class(column, "")}>{text(column.title)}</th>' for column in found.columns
-    )
+    heads = "".join(f'<th scope="col"{_class(c, "")}>{text(c.title)}</th>' for c in found.columns)
     body = ""
     for place, row in enumerate(found.rows[:most]):
         cells = (_cell(c, place, cell) for c, cell in zip(found.columns, row, strict=True))

@@ -34,12 +34,7 @@ from ppsolve.solver.views.chart import SYNC_KINDS, Chart, chart_rows, kinds_of
 from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, sizes
 from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.views.pipeline import pipeline_shape
-from ppsolve.solver.views.schedule_view import (
-    HIDDEN,
-    ScheduleReport,
-    ScheduleView,
-    busy_table,
-)
+from ppsolve.solver.views.schedule_view import HIDDEN, ScheduleReport, ScheduleView, busy_table
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 
@@ -126,33 +121,21 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     bounds = proved and proved.bound_of
     devices = range(len(known.iterations_of or bounds or ()))
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
-    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    proved_by = None if bounds is None else list(map("{} {}".format, bounds, proofs))
+    broken = known.breaks_of if isinstance(known, RefreshEntry) else None
+    breaks = each(broken, lambda rules: broken_rules(rules) or ABSENT)
     ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
     found = FittingTable(
         TableColumn("device", each(devices, str)),
         TableColumn(ITERATIONS, each(known.iterations_of, figure)),
-        TableColumn(
-            "bound by",
-            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
-            is_text=True,
-        ),
+        TableColumn("bound by", proved_by, is_text=True),
         TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
         TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
         TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
         TableColumn("oldest\ninverse", ages, expendable=2),
-        TableColumn(
-            "breaks",
-            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
-            is_text=True,
-            wraps=True,
-        ),
+        TableColumn("breaks", breaks, is_text=True, wraps=True),
     )
     return indented(found)
-
-
-def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
-    what = "a kfac instance, refresh around a pinned pipeline"
-    return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
 
 
 def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
@@ -286,7 +269,8 @@ class KfacDrawing(Drawing):
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         given = cast("KfacInstance", instance)
         if is_refresh(given):
-            return _describe_refresh(given, pattern_of(given))
+            pattern, what = pattern_of(given), "a kfac instance, refresh around a pinned pipeline"
+            return described(given, list(_refresh(given, pattern)), what, _devices(pattern))
         assert given.pipeline is not None
         rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
         return described(given, rows)
@@ -334,6 +318,5 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     devices = impossible_devices(entry, result)
     if devices:
         least = ", ".join(f"device {device} (at least {bounds[device]})" for device in devices)
-        yield Text(
-            f"  and claims fewer iterations than any valid schedule has: {least}", "bold red"
-        )
+        text = f"  and claims fewer iterations than any valid schedule has: {least}"
+        yield Text(text, "bold red")

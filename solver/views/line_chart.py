@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,17 +144,12 @@ class LineChart:
         """Return the title and a table: a row for each named or marked place, a column a series."""
         few = self.marks if len(self.marks) <= LAYOUT.most_ticks else []
         places = sorted({*self.x_ticks(), *few})
-        table = FittingTable(
-            TableColumn(self.x_name, [figure(x) for x in places]),
-            *(
-                TableColumn(
-                    series.name.replace(" on ", "\non "),
-                    [series.cell(x) for x in places],
-                    expendable=number,
-                )
-                for number, series in enumerate(self.series)
-            ),
+        names = (each.name.replace(" on ", "\non ") for each in self.series)
+        columns = (
+            TableColumn(name, [each.cell(x) for x in places], expendable=number)
+            for number, (name, each) in enumerate(zip(names, self.series, strict=True))
         )
+        table = FittingTable(TableColumn(self.x_name, list(map(figure, places))), *columns)
         legend = [Text(self.legend, "dim", overflow="fold")] if self.legend else []
         return Group(Text(self.title, "bold"), table, *legend)
 
@@ -173,11 +169,7 @@ class LineChart:
 
 def has_matplotlib() -> bool:
     """Return True if pictures can be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("matplotlib") is not None
 
 
 def require_matplotlib(field: str | None = None) -> None:
@@ -189,9 +181,8 @@ def require_matplotlib(field: str | None = None) -> None:
         It is not installed; names the option that needs it.
     """
     if not has_matplotlib():
-        raise InputError(
-            "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'", field=field
-        )
+        text = "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'"
+        raise InputError(text, field=field)
 
 
 def chart_format(path: str | Path) -> str:
@@ -204,11 +195,8 @@ def chart_format(path: str | Path) -> str:
     """
     wanted = FORMATS.get(Path(path).suffix.lower())
     if wanted is None:
-        raise InputError(
-            f"expected a file name ending in {' or '.join(FORMATS)}",
-            source=str(path),
-            field="--chart",
-        )
+        text = f"expected a file name ending in {' or '.join(FORMATS)}"
+        raise InputError(text, source=str(path), field="--chart")
     require_matplotlib("--chart")
     return wanted
 
@@ -267,6 +255,7 @@ def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
     ------
     None
     """
+    require_matplotlib()
     import matplotlib
     import matplotlib.style
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import starmap
 from typing import Any, cast
 
 from rich.console import RenderableType
@@ -17,12 +18,7 @@ from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument,
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.models.kinds.overlap.result import (
-    ExposedCollective,
-    OverlapEntry,
-    OverlapResult,
-    ProgramFigures,
-)
+from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
 from ppsolve.solver.kinds.overlap.passes import RAISE_FAILURE
 from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.kinds.overlap.report import ProgramReport
@@ -118,13 +114,6 @@ def _shaded(bars: Iterable[Bar]) -> Iterator[Bar]:
         yield replace(bar, short=short, shade=number % 2)
 
 
-def program_shape(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
-    """Yield what a program consists of, what limits it, and how much work it is."""
-    yield from _counts(instance)
-    yield from _limits(instance)
-    yield from _totals(instance)
-
-
 def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     count = Counter(node.kind for node in instance.nodes)
     words = {
@@ -145,10 +134,8 @@ def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
 
 def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     frozen = instance.collective_order == "frozen"
-    yield (
-        "collective order",
-        "frozen: as in the program, per group" if frozen else "free: one order per group",
-    )
+    order = "frozen: as in the program, per group" if frozen else "free: one order per group"
+    yield "collective order", order
     caps = [(group, instance.cap_of(group)) for group in instance.groups]
     if isinstance(instance.max_in_flight, dict):
         named = ", ".join(f"{group}: {cap}" for group, cap in caps if cap is not None)
@@ -225,8 +212,8 @@ def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> st
     str
     """
     wait = found.exposed_wait
-    share = share_of(wait, makespan)
-    return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")
+    share = f", {percent(wait / makespan)} of the makespan" if wait and makespan else ""
+    return f"{figure(wait)} {unit}{share}"
 
 
 def _limited(cap: float | None) -> str:
@@ -254,22 +241,6 @@ def _peak(peak: float, instance: OverlapInstance | None, least: float | None) ->
     return f"{text} ({proof} at this makespan)"
 
 
-def share_of(wait: float | None, makespan: float | None) -> float | None:
-    """Return the exposed share of the makespan, where there is one.
-
-    Parameters
-    ----------
-    wait, makespan : float or None
-        Exposed and whole time, in the same unit.
-
-    Returns
-    -------
-    float or None
-        From 0 to 1; None if either is unknown or the makespan is 0.
-    """
-    return wait / makespan if wait is not None and makespan else None
-
-
 def report_of_program(shown: ScheduleView) -> ScheduleReport:
     """Return the report on a program: its streams, what is in flight and what is held.
 
@@ -293,8 +264,7 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
         found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
         held_bytes = zip(map(time, live.times), map(float, live.amounts), strict=True)
         points = {"live bytes": list(held_bytes)}
-    curves = [AmountCurve(name, own) for name, own in points.items()]
-    curves = [curve for curve in curves if curve.most]
+    curves = [curve for curve in starmap(AmountCurve, points.items()) if curve.most]
     window, least = shown.frame.window, getattr(shown.source, "least_peak_bytes", None)
     makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
     return ScheduleReport(
@@ -365,10 +335,10 @@ class OverlapDrawing(Drawing):
         """Return the curves of collectives in flight and bytes held, counted along the program."""
         if not isinstance(found, OverlapResult):
             return []
-        tick = schedule.problem.scale.tick
+        tick = float(schedule.problem.scale.tick)
         curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
         return [
-            AmountCurve(name, [(float(time) / float(tick), amount) for time, amount in curve])
+            AmountCurve(name, [(float(time) / tick, amount) for time, amount in curve])
             for name, curve in curves.items()
             if curve
         ]
@@ -388,7 +358,7 @@ class OverlapDrawing(Drawing):
         if not exposed:
             return
         shown = exposed if verbose else exposed[:5]
-        causes = [_because(one, verbose=verbose) for one in shown]
+        causes = [_because(one.because, verbose=verbose) for one in shown]
         found = FittingTable(
             TableColumn("exposed collective", [one.name for one in shown], is_text=True),
             TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
@@ -417,14 +387,13 @@ class OverlapDrawing(Drawing):
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return a program in short, with a hint at further commands."""
-        rows = list(program_shape(cast("OverlapInstance", instance)))
+        program = cast("OverlapInstance", instance)
+        rows = [*_counts(program), *_limits(program), *_totals(program)]
         return described(instance, rows, "a program of kernels and collectives")
 
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
-        if shown.schedule is None:
-            return super().view(shown)
-        return report_of_program(shown)
+        return super().view(shown) if shown.schedule is None else report_of_program(shown)
 
     def warning(self, shown: ScheduleView) -> str | None:
         """Return a warning if the order of a result does not run as its schedule."""
@@ -436,9 +405,6 @@ class OverlapDrawing(Drawing):
         return "its order does not run as its schedule; the schedule is drawn"
 
 
-def _because(collective: ExposedCollective, *, verbose: bool) -> str:
-    chain = collective.because
-    if not chain:
-        return ABSENT
+def _because(chain: Sequence[str], *, verbose: bool) -> str:
     cut = 0 if verbose else max(len(chain) - 4, 0)
-    return " > ".join([*(["..."] if cut else []), *chain[cut:]])
+    return " > ".join([*(["..."] if cut else []), *chain[cut:]]) or ABSENT

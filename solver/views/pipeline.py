@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate
@@ -77,11 +78,8 @@ def _runtime(result: PipelineResult) -> Facts:
 def _modes(result: PipelineResult, instance: PipelineInstance | None) -> Facts:
     rows: dict[str, list[int]] = {}
     for stage, mode in enumerate(result.modes or ()):
-        counts = [mode] if isinstance(mode, str) else list(mode)
-        said = ", ".join(
-            each if isinstance(mode, str) else f"{each} {counts.count(each)}"
-            for each in dict.fromkeys(counts)
-        )
+        counts = Counter(() if isinstance(mode, str) else mode)
+        said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(mode)
         rows.setdefault(said, []).append(stage)
     for said, stages in rows.items():
         numbers = ", ".join(map(str, stages))
@@ -119,21 +117,16 @@ def _most_in_flight(result: PipelineResult, stage: int) -> int:
 def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
     others = list(result.alternatives or ())
     known = [None if each.value is None else float(each.value) for each in others]
+    makespans = ["does not fit" if each.value is None else figure(each.value) for each in others]
     best = float(result.value or 0)
     modes = [mode if isinstance(mode, str) else "mixed" for mode in result.modes or ()]
     return FittingTable(
         TableColumn("stage", [str(each.stage) for each in others]),
         TableColumn("now", [modes[each.stage] for each in others], is_text=True),
         TableColumn("instead", [each.mode for each in others], is_text=True),
-        TableColumn(
-            f"makespan ({unit})",
-            [
-                "does not fit" if v is None else figure(each.value)
-                for v, each in zip(known, others, strict=True)
-            ],
-        ),
+        TableColumn(f"makespan ({unit})", makespans),
         TableColumn("change", [ABSENT if v is None else percent(v / best - 1) for v in known]),
-        TableColumn("peak", [ABSENT if e.peak is None else figure(e.peak) for e in others]),
+        TableColumn("peak", [figure(each.peak) for each in others]),
         caption="What other modes buy, one stage at a time (best found in a moment)",
     )
 

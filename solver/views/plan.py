@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
@@ -65,23 +66,20 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     -------
     RenderableType
     """
-    parts: list[RenderableType] = [_title(plan), FactList(_facts(plan, verbose=verbose))]
+    facts = FactList(_facts(plan, verbose=verbose))
+    parts: list[RenderableType] = [_title(plan), facts, Text()]
     fitting = [row for row in plan.table if row.lost_by not in BEYOND_MEMORY]
     shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
     if shown:
-        parts += [Text(), indented(_ranking(shown, verbose=verbose))]
-    else:
-        parts.append(Text())
+        parts.append(indented(_ranking(shown, verbose=verbose)))
     if verbose:
         parts += [Text(), FactList((f"rank {row.rank}", row.reason) for row in shown)]
     else:
         parts += [indented(Text(line, "dim")) for line in _left_out(fitting[len(shown) :])]
     lacking = [row for row in plan.table if row.lost_by in BEYOND_MEMORY]
     if lacking:
-        parts += [
-            Text(),
-            *(indented(Text(line)) for line in _refusals(lacking, None if verbose else 4)),
-        ]
+        refusals = _refusals(lacking, None if verbose else 4)
+        parts += [Text(), *(indented(Text(line)) for line in refusals)]
     chart = plan_chart(plan)
     if chart is not None:
         parts += [Text(), indented(chart)]
@@ -104,9 +102,11 @@ def in_words(configuration: Configuration) -> str:
     """Return a configuration as a sentence would name it."""
     c = configuration
     device = "one device" if c.pipeline_depth == 1 else f"pipeline of {c.pipeline_depth} devices"
+    many = f"{c.virtual_stages} {c.placement} stages per device"
+    stages = "one stage per device" if c.placement == "linear" else many
     parts = [
         device + (f" x {c.replicas} replicas" if c.replicas > 1 else ""),
-        _stages(c),
+        stages if c.pipeline_depth > 1 else "",
         f"tensor parallelism {c.tensor_parallel}" if c.tensor_parallel > 1 else "",
         f"{c.recompute} recomputation" if c.recompute != "none" else "",
         f"micro-batch {c.microbatch_size}",
@@ -121,14 +121,6 @@ def in_words(configuration: Configuration) -> str:
 def _has_ranks(c: Configuration) -> bool:
     """Whether stages and replicas compete for the devices of a node."""
     return c.pipeline_depth > 1 and c.replicas > 1
-
-
-def _stages(c: Configuration) -> str:
-    if c.pipeline_depth == 1:
-        return ""
-    if c.placement == "linear":
-        return "one stage per device"
-    return f"{c.virtual_stages} {c.placement} stages per device"
 
 
 def goodput_text(goodput: Range | None) -> str:
@@ -153,11 +145,8 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     numbers = ((getattr(counts, name), words) for _, words, name in RULES.values() if name)
     parts = [f"{number:,} {words}" for number, words in numbers if number]
     enumerated = counted(counts.enumerated, "configuration")
-    yield (
-        "considered",
-        f"{enumerated}: {', '.join(parts)}"
-        + (" (exhaustive: nothing was pruned by bounds)" if plan.exhaustive else ""),
-    )
+    note = " (exhaustive: nothing was pruned by bounds)" if plan.exhaustive else ""
+    yield "considered", f"{enumerated}: {', '.join(parts)}{note}"
     if counts.not_formed:
         reasons = (f"{reason} ({number:,})" for reason, number in counts.not_formed.items())
         yield "not formed", ", ".join(reasons)
@@ -180,10 +169,8 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
         yield "goodput", f"{goodput_text(plan.goodput)}, gap {percent(plan.gap)}{proof}"
-    if plan.goodput is not None and winner.goodput is not None:
-        may_reach = winner.goodput.high
-        if may_reach > plan.goodput.high:
-            most = f"{figure(may_reach)} {PER_SECOND}"
+        if winner.goodput is not None and winner.goodput.high > plan.goodput.high:
+            most = f"{figure(winner.goodput.high)} {PER_SECOND}"
             yield "besides", f"with any schedule at most {most}"
     if winner.throughput is not None and winner.efficiency is not None:
         throughput = figure(winner.throughput.low)
@@ -216,22 +203,19 @@ def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
     columns = [feature.column([row.configuration for row in rows]) for feature in FEATURES]
     shared = {c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1}
     once = {head: words for head, words in SAID_ONCE.items() if head in shared}
+    lost = [RULES[row.lost_by][0] if row.lost_by else row.verdict.value for row in rows]
     table = FittingTable(
         TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 4),
         *(column for column in columns if column.header not in once),
         TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
         TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=2),
-        TableColumn("lost by", [_lost_by(row) for row in rows], is_text=True, expendable=3),
+        TableColumn("lost by", lost, is_text=True, expendable=3),
         styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
         caption="Configurations",
     )
     usual = {ABSENT, "1", "none"}
     said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] not in usual)
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
-
-
-def _lost_by(row: PlanRow) -> str:
-    return row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
 
 
 FEATURES: tuple[Field[Configuration], ...] = (
@@ -245,8 +229,7 @@ FEATURES: tuple[Field[Configuration], ...] = (
     Field("recom-\npute", lambda c: c.recompute),
     Field("batch", lambda c: c.batch_size, 5, str),
     Field(
-        "rank\norder",
-        lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
+        "rank\norder", lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT
     ),
     Field("back-\nward", lambda c: c.backward),
     Field("layer\nsplit", lambda c: c.layer_split, 1),
@@ -279,7 +262,7 @@ def _left_out(rest: Sequence[PlanRow]) -> Iterator[str]:
 def _refusals(rows: Sequence[PlanRow], most: int | None) -> Iterator[str]:
     """Yield what does not fit the memory, alike rows together, those that lack least first."""
     alike: dict[str, list[PlanRow]] = defaultdict(list)
-    for row in sorted(rows, key=_needed):
+    for row in sorted(rows, key=lambda row: (row.memory and row.memory.needed) or math.inf):
         schedule = f", {row.memory.schedule}" if row.memory and row.memory.schedule else ""
         alike[f"{_held_by(row.configuration)}{schedule}"].append(row)
     yield f"{len(rows):,} do not fit the memory:"
@@ -289,10 +272,6 @@ def _refusals(rows: Sequence[PlanRow], most: int | None) -> Iterator[str]:
     left = 0 if most is None else sum(map(len, islice(alike.values(), most, None)))
     if left:
         yield f"{left:,} more, which lack more (--verbose and JSON have all)"
-
-
-def _needed(row: PlanRow) -> float:
-    return (row.memory and row.memory.needed) or float("inf")
 
 
 def _held_by(c: Configuration) -> str:
@@ -317,12 +296,10 @@ def plan_chart(plan: Plan) -> LineChart | None:
         series.setdefault(name, []).append((x, row.goodput))
     found = [_series(name, placed) for name, placed in series.items()]
     best = sorted(found, key=lambda series: -series.most)[:MOST_SERIES]
-    over, title = "devices of a pipeline", f"goodput ({PER_SECOND}) over pipeline depth"
-    if by_batch:
-        over = "batch size"
-        title = f"goodput ({PER_SECOND}) over batch size, best of each pipeline depth"
+    over = "batch size" if by_batch else "devices of a pipeline"
+    what = "batch size, best of each pipeline depth" if by_batch else "pipeline depth"
     kept = [series for series in found if series in best]
-    chart = LineChart(title, over, kept)
+    chart = LineChart(f"goodput ({PER_SECOND}) over {what}", over, kept)
     return chart if len(chart.xs) > 1 else None
 
 

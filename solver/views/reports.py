@@ -12,27 +12,20 @@ from rich.text import Text
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StepEntry
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
+from ppsolve.solver.views import wording
 from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.figures import ABSENT, at_most, figure, figures, percent, seconds
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn
-from ppsolve.solver.views.wording import (
-    ENTRY_STYLE,
-    STATUS_STYLE,
-    rounding_note,
-    spaced,
-    unit_of,
-    with_unit,
-)
 
-_RANK = list(ENTRY_STYLE)
+_RANK = list(wording.ENTRY_STYLE)
 
 
 def summary_line(result: Result) -> Text:
     """Return the outcome in one line, for `--quiet`."""
-    line = _headed(result.instance, result.status, STATUS_STYLE[result.status])
+    line = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     value, bound = figures(result.value, result.bound)
     if result.value is not None:
-        line.append(f" {with_unit(value, unit_of(result))}")
+        line.append(f" {wording.with_unit(value, wording.unit_of(result))}")
     if result.bound is not None:
         line.append(f", bound {bound}, gap {percent(result.gap)}")
     line.append(drawing_of(result.kind).summary(result))
@@ -60,10 +53,9 @@ def report(result: Result, *, verbose: bool = False, instance: Instance | None =
     RenderableType
     """
     drawing = drawing_of(result.kind)
-    title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
-    _append_count(title, result.value, unit_of(result), result.time_unit)
-    known = [*drawing.facts(result, instance), *bottleneck(result)]
-    rows = [*known, *ending(result, verbose=verbose)]
+    title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
+    _append_count(title, result.value, wording.unit_of(result), result.time_unit)
+    rows = [*drawing.facts(result, instance), *bottleneck(result), *ending(result, verbose=verbose)]
     parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
@@ -100,23 +92,24 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """
     if result.reason:
         yield "reason", result.reason
-    note = rounding_note(result.tick_error, result.time_unit)
+    note = wording.rounding_note(result.tick_error, result.time_unit)
     if note:
         yield "rounding", note
-    why = spaced(result.stop_reason)
+    why = wording.spaced(result.stop_reason)
     yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
     if verbose:
+        unit = wording.unit_of(result)
         for bound in result.bounds:
-            yield f"bound {bound.name}", with_unit(figure(bound.value), unit_of(result))
+            yield f"bound {bound.name}", wording.with_unit(figure(bound.value), unit)
         for step in result.steps:
-            yield f"step {step.name}", _gained(step, unit_of(result))
+            yield f"step {step.name}", _gained(step, unit)
         yield "seed", f"{result.seed}, workers {result.workers or 'all'}"
         yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)
 
 
 def _gained(step: StepEntry, unit: str) -> str:
     pairs = (("value", step.value), ("bound", step.bound))
-    known = ", ".join(f"{name} {with_unit(figure(at), unit)}" for name, at in pairs if at)
+    known = ", ".join(f"{name} {wording.with_unit(figure(at), unit)}" for name, at in pairs if at)
     return f"{seconds(step.seconds)}, then {known or 'nothing is known'}"
 
 
@@ -137,9 +130,9 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     -------
     Text
     """
-    line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
+    line = _headed(entry.name, entry.status, wording.ENTRY_STYLE[entry.status])
     if entry.value is not None:
-        line.append(f" {with_unit(figure(entry.value), entry.value_unit or unit)}")
+        line.append(f" {wording.with_unit(figure(entry.value), entry.value_unit or unit)}")
     if entry.pattern:
         line.append(f" under {entry.pattern}")
     if entry.reason:
@@ -160,10 +153,10 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     RenderableType
     """
     drawing, unit = drawing_of(instance.kind), instance.time_unit
-    style = ENTRY_STYLE[entry.status] or "bold green"
+    style = wording.ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
     _append_count(title, entry.value, entry.value_unit or unit, unit)
-    note = rounding_note(entry.tick_error, unit)
+    note = wording.rounding_note(entry.tick_error, unit)
     rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
     return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
 
@@ -175,7 +168,7 @@ def _headed(name: str, status: str, style: str) -> Text:
 def _append_count(title: Text, value: float | None, unit: str, time_unit: str) -> None:
     """Append a value that is no time, such as a number of iterations."""
     if value is not None and unit != time_unit:
-        title.append(f", {with_unit(figure(value), unit)}")
+        title.append(f", {wording.with_unit(figure(value), unit)}")
 
 
 def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
@@ -198,11 +191,11 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
     -------
     RenderableType
     """
-    proven = sum(result.status is Status.OPTIMAL for result in results)
+    proven = [result for result in results if result.status is Status.OPTIMAL]
     total = sum(result.wall_seconds for result in results)
-    closed = sum(_is_closed_by_heuristic(result) for result in results)
+    closed = sum(r.value == getattr(best_entry(r), "value", None) for r in proven)
     summary = (
-        f"{len(results)} instances: {proven} proven optimal, {closed} of them reached by a "
+        f"{len(results)} instances: {len(proven)} proven optimal, {closed} of them reached by a "
         f"heuristic; {seconds(total)}"
     )
     parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
@@ -215,7 +208,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
     for result in results:
         value, bound = figures(result.value, result.bound)
         is_named = result.value is not None and (names_units or _counts(result))
-        best.append(with_unit(value, unit_of(result)) if is_named else value)
+        best.append(wording.with_unit(value, wording.unit_of(result)) if is_named else value)
         bounds.append(bound)
     fields: tuple[Field[Result], ...] = (
         Field("best heuristic", lambda r: getattr(best_entry(r), "name", ABSENT), 2),
@@ -234,7 +227,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
 
 def _counts(result: Result) -> bool:
     """Whether the value of a result is no time."""
-    return unit_of(result) != result.time_unit
+    return wording.unit_of(result) != result.time_unit
 
 
 def best_entry(result: Result) -> HeuristicEntry | None:
@@ -244,11 +237,6 @@ def best_entry(result: Result) -> HeuristicEntry | None:
     return min(valued, key=lambda entry: entry.value or 0, default=None)
 
 
-def _is_closed_by_heuristic(result: Result) -> bool:
-    entry = best_entry(result)
-    return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
-
-
 OTHERS = (
     ("infeasible", HeuristicStatus.INFEASIBLE, 2),
     ("failed", HeuristicStatus.FAILED, 1),
@@ -256,42 +244,30 @@ OTHERS = (
 )
 
 
-def _of_tried(pairs: Sequence[Pair]) -> str:
-    """Return on how many of the instances on which it was run a heuristic has a schedule."""
-    counts = Counter(entry.status for _, entry in pairs)
-    tried = len(pairs) - counts[HeuristicStatus.NOT_APPLICABLE]
-    return f"{counts[HeuristicStatus.FEASIBLE]} of {tried}"
-
-
 def _heuristics(results: Sequence[Result]) -> RenderableType:
-    found: dict[str, list[Pair]] = {}
-    for result in results:
-        for entry in result.heuristics:
-            found.setdefault(entry.name, []).append((result, entry))
-    shown = {
-        name: pairs
-        for name, pairs in found.items()
-        if any(e.status is not HeuristicStatus.NOT_APPLICABLE for _, e in pairs)
-    }
+    entries = [(result, entry) for result in results for entry in result.heuristics]
+    tried = {e.name for _, e in entries if e.status is not HeuristicStatus.NOT_APPLICABLE}
+    shown: dict[str, list[Pair]] = {}
+    for result, entry in entries:
+        if entry.name in tried:
+            shown.setdefault(entry.name, []).append((result, entry))
+    counts = [Counter(entry.status for _, entry in pairs) for pairs in shown.values()]
+    runs = (count.total() - count[HeuristicStatus.NOT_APPLICABLE] for count in counts)
+    valid = (count[HeuristicStatus.FEASIBLE] for count in counts)
     feasible = [
         [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
         for pairs in shown.values()
     ]
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
+    worst = [percent(max(own, default=None)) for own in gaps]
     return FittingTable(
         TableColumn("heuristic", list(shown), is_text=True),
-        TableColumn("feasible", [_of_tried(pairs) for pairs in shown.values()], expendable=1),
+        TableColumn("feasible", list(map("{} of {}".format, valid, runs)), expendable=1),
         *(
-            TableColumn(
-                head,
-                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
-                expendable=place,
-            )
+            TableColumn(head, [str(count[status]) for count in counts], expendable=place)
             for head, status, place in OTHERS
         ),
         TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
         TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
-        TableColumn(
-            "worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1
-        ),
+        TableColumn("worst\nover best", worst, expendable=1),
     )

@@ -105,10 +105,8 @@ def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
             "bubble ratio of device span": metrics.span_bubble_ratio,
             "bubble over compute": metrics.bubble_over_compute,
         }
-        peaks = {
-            pool.name: peak_text(float(peak), float(pool.capacity))
-            for pool, peak in zip(pools, metrics.peak_memory, strict=True)
-        }
+        pairs = zip(pools, metrics.peak_memory, strict=True)
+        peaks = {pool.name: peak_text(float(p), float(pool.capacity)) for pool, p in pairs}
     else:
         ratios = {} if source is None else {bubble_name(source): source.bubble_ratio}
         used = (source.peak_memory if source else None) or {}

@@ -75,8 +75,9 @@ class FittingTable:
         if hidden:
             room = console.width - options.max_width + self._width(range(len(self.columns)))
             wider = console.wider if isinstance(console, TerminalConsole) else WIDER
-            shows_all = wider.format(room)
-            yield Text(self._left_out(hidden, shows_all), "dim", overflow="fold")
+            names = ", ".join(self.columns[number].title for number in hidden)
+            text = f"left out: {names} ({wider.format(room)} shows all)"
+            yield Text(text, "dim", overflow="fold")
 
     def _shown(self, room: int) -> list[int]:
         shown = list(range(len(self.columns)))
@@ -86,10 +87,6 @@ class FittingTable:
                 break
             shown.remove(last)
         return shown
-
-    def _left_out(self, hidden: Sequence[int], shows_all: str) -> str:
-        names = ", ".join(self.columns[number].title for number in hidden)
-        return f"left out: {names} ({shows_all} shows all)"
 
     def _cut(self, cell: str, number: int, spare: int) -> str:
         if not self.columns[number].is_cut:

@@ -12,15 +12,7 @@ from rich.console import ConsoleOptions
 from rich.style import Style
 from rich.text import Text
 
-from ppsolve.solver.views.chart import (
-    AmountCurve,
-    Chart,
-    ColumnRun,
-    Row,
-    Window,
-    columns,
-    has_chunks,
-)
+from ppsolve.solver.views.chart import AmountCurve, Chart, ColumnRun, Row, columns, has_chunks
 from ppsolve.solver.views.colours import WAIT_KIND, look_of
 from ppsolve.solver.views.figures import compact, figure, shorten
 
@@ -43,7 +35,7 @@ LAYOUT = TerminalLayout()
 class Axis:
     """A window of time over `width` columns."""
 
-    window: Window
+    window: tuple[float, float]
     width: int
     iterations: Sequence[float]  # when they begin
 
@@ -183,7 +175,7 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     yield from _legend(chart, width, room, plain=plain)
 
 
-def blocks(curve: AmountCurve, window: Window, width: int, *, plain: bool) -> str:
+def blocks(curve: AmountCurve, window: tuple[float, float], width: int, *, plain: bool) -> str:
     """Return a curve as blocks (digits if `plain`), full height at its largest amount.
 
     Parameters
@@ -198,17 +190,14 @@ def blocks(curve: AmountCurve, window: Window, width: int, *, plain: bool) -> st
     -------
     str
     """
-    levels, most = DIGITS if plain else BLOCKS, curve.most
-    return "".join(
-        levels[math.ceil(amount / most * (len(levels) - 1))] if amount > 0 else levels[0]
-        for amount in curve.columns(window, width)
-    )
+    levels, most = DIGITS if plain else BLOCKS, curve.most or 1
+    shares = (max(amount, 0) / most for amount in curve.columns(window, width))
+    return "".join(levels[math.ceil(share * (len(levels) - 1))] for share in shares)
 
 
 def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Text]:
-    items = [
-        Text.assemble((f" {words} ", look.style(0)), " ") for words, look in chart.legend.items()
-    ]
+    looks = chart.legend.items()
+    items = [Text.assemble((f" {words} ", look.style(0)), " ") for words, look in looks]
     items += [Text(f" {_dot(plain)} {chart.idle} "), Text(" blank: op goes on")]
     line = Text(overflow="fold")
     for item in items:
@@ -232,13 +221,9 @@ def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Tex
 
 def _hint(chart: Chart, width: int) -> str | None:
     first, last = chart.window
-    lengths = [
-        bar.end - bar.start
-        for row in chart.rows
-        if row.is_device
-        for bar in row.bars
-        if bar.end > max(bar.start, first) and bar.start < last
-    ]
+    bars = (bar for row in chart.rows if row.is_device for bar in row.bars)
+    seen = (bar for bar in bars if bar.end > max(bar.start, first) and bar.start < last)
+    lengths = [bar.end - bar.start for bar in seen]
     typical = median(lengths) if lengths else 0
     if not 0 < typical * width < last - first:
         return None

@@ -18,26 +18,18 @@ from ppsolve.solver.views.wording import spaced
 def what_if_report(found: WhatIf) -> RenderableType:
     """Return a sentence, the table of all changes, and why some leave no schedule."""
     rows = found.rows
-    varies = _varies(found)
-    peaks = [figure(row.peak_memory) for row in rows]
-    best = _best(found)
+    best, gains = _best(found), [row.gain for row in rows]
+    has_peak = any(row.peak_memory is not None for row in rows)
+    peaks = [figure(row.peak_memory) for row in rows] if has_peak else None
+    value = f"{spaced(found.objective)}\n({found.time_unit})"
+    gain = "gain per\nmicro-\nbatch" if _varies(found) else "gain"
     table = FittingTable(
         TableColumn("change", [_name(row) for row in rows], is_text=True, wraps=True),
-        TableColumn(
-            f"{spaced(found.objective)}\n({found.time_unit})",
-            [value_cell(row) for row in rows],
-            order=[row.value for row in rows],
-        ),
+        TableColumn(value, list(map(value_cell, rows)), order=[row.value for row in rows]),
         TableColumn("bound", [figure(row.bound) for row in rows], expendable=1),
         TableColumn("gap", [proof_cell(row) for row in rows]),
-        TableColumn(
-            "peak\nmemory", peaks if any(row.peak_memory is not None for row in rows) else None
-        ),
-        TableColumn(
-            "gain per\nmicro-\nbatch" if varies else "gain",
-            [percent(row.gain) for row in rows],
-            order=[row.gain for row in rows],
-        ),
+        TableColumn("peak\nmemory", peaks),
+        TableColumn(gain, list(map(percent, gains)), order=gains),
         styles=["bold" if row is best else "" for row in rows],
     )
     notes = [Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason]

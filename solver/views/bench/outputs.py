@@ -40,14 +40,13 @@ def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
 def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
     yield Text(headline(report), "bold")
     yield Text(origin(report), "dim")
-    hidden = False
-    for section in sections(report):
-        if section.family is not None and not verbose:
-            hidden = True
-        elif section.sheet is not None or section.notes:
+    found = list(sections(report))
+    shown = [each for each in found if verbose or each.family is None]
+    for section in shown:
+        if section.sheet is not None or section.notes:
             yield from _section(section)
     yield Text()
-    if hidden:
+    if len(shown) < len(found):
         yield Text("--verbose shows the methods and bounds of every family", "dim")
     yield from (Text(line, "dim") for line in FOOTER)
 
@@ -142,9 +141,7 @@ def _flat(row: FamilyRow | MethodRow) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 # A browser loads nothing for the page but what stands in it.
@@ -204,7 +201,7 @@ def _page_sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[
 
 def _page_section(section: Section, picture: Picture | None) -> Iterator[str]:
     level = 2 if section.family is None else 3
-    yield f"<section{_class('alarm' if section.is_alarm else '')}>"
+    yield '<section class="alarm">' if section.is_alarm else "<section>"
     yield f"<h{level}>{text(section.title)}</h{level}>"
     yield from (f"<p>{text(note)}</p>" for note in section.notes)
     if picture is not None:
@@ -212,7 +209,3 @@ def _page_section(section: Section, picture: Picture | None) -> Iterator[str]:
     if section.sheet is not None:
         yield table_html(section.sheet)
     yield "</section>"
-
-
-def _class(names: str) -> str:
-    return f' class="{names}"' if names else ""

@@ -56,11 +56,8 @@ def draw_pictures(report: Report) -> Iterator[Picture]:
     """Yield the pictures of a report; equal reports give equal pictures."""
     yield from _profiles(PROFILES, report.every, "Performance profiles, all families")
     curves = _chosen_curves(report)
-    title = "Mean gap over time" + (
-        f", {len(curves) - 1} of {len(report.families)} families"
-        if 1 < len(curves) <= len(report.families)
-        else ""
-    )
+    title, count = "Mean gap over time", len(report.families)
+    title += f", {len(curves) - 1} of {count} families" if 1 < len(curves) <= count else ""
     yield Picture(ANYTIME, title, _svg(title, lambda axes: _draw_gaps(axes, curves)))
     if len(report.families) > 1:
         for part in report.families:

@@ -6,17 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ppsolve.solver.studies.bench.report import rows
 from ppsolve.solver.studies.bench.report.cases import Contradiction
 from ppsolve.solver.studies.bench.report.comparison import Comparison, Difference
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
-from ppsolve.solver.studies.bench.report.rows import (
-    WITHIN,
-    FamilyRow,
-    MethodRow,
-    PerformanceProfile,
-    ReasonRow,
-    Spread,
-)
 from ppsolve.solver.views.figures import ABSENT, counted, percent, seconds
 from ppsolve.solver.views.tables import Field, FittingTable, table_of
 from ppsolve.solver.views.wording import spaced
@@ -60,7 +53,9 @@ def sections(report: Report) -> Iterator[Section]:
     """Yield the sections of a report; those about single families come last but for machines."""
     yield from _alarms(report)
     every = report.every
-    yield Section("Families", sheet=table_of(_totals(report), *FAMILIES))
+    totals = [part.total for part in report.families]
+    totals += [every.total] if len(totals) != 1 else []
+    yield Section("Families", sheet=table_of(totals, *FAMILIES))
     yield _methods("Methods", every)
     if within := with_profiles(every):
         yield Section("Near the best", sheet=table_of(within, *WITHIN_FIELDS), picture=PROFILES)
@@ -69,7 +64,9 @@ def sections(report: Report) -> Iterator[Section]:
         yield Section("Why methods have no schedule", sheet=table_of(report.reasons, *REASONS))
     if len(report.families) > 1:
         for part in report.families:
-            yield from _family(part)
+            name = part.total.family
+            found = _methods(f"Methods on {name}", part)
+            yield replace(found, family=name, picture=f"{PROFILES}-{name}")
     yield Section("Machines", tuple(f"{machine}." for machine in report.machines))
 
 
@@ -99,11 +96,6 @@ def origin(report: Report) -> str:
     return f"{about}; time limit {', '.join(limits)}" if limits else about
 
 
-def _totals(report: Report) -> list[FamilyRow]:
-    rows = [part.total for part in report.families]
-    return rows if len(rows) == 1 else [*rows, report.every.total]
-
-
 def _methods(title: str, part: FamilyFigures) -> Section:
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
@@ -111,16 +103,10 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     return Section(title, notes, table_of(shown, *METHODS))
 
 
-def with_profiles(part: FamilyFigures) -> list[PerformanceProfile]:
+def with_profiles(part: FamilyFigures) -> list[rows.PerformanceProfile]:
     """Return the profiles of methods that solved anything, in the order of the methods."""
     found = {profile.method: profile for profile in part.profiles if profile.steps}
     return [found[row.method] for row in part.methods if row.method in found]
-
-
-def _family(part: FamilyFigures) -> Iterator[Section]:
-    name = part.total.family
-    found = _methods(f"Methods on {name}", part)
-    yield replace(found, family=name, picture=f"{PROFILES}-{name}")
 
 
 def _alarms(report: Report) -> Iterator[Section]:
@@ -143,10 +129,8 @@ def _compared(comparison: Comparison) -> Iterator[Section]:
         notes.append("They were not all solved on one machine: times say little.")
     if comparison.has_other_limit:
         notes.append("Time limits differ, and so may what was found within them.")
-    lists = (("earlier", comparison.only_before), ("later", comparison.only_after))
-    for which, names in lists:
-        if names:
-            notes.append(f"Only in the {which} file: {_listed(names)}.")
+    lists = {"earlier": comparison.only_before, "later": comparison.only_after}
+    notes += [f"Only in the {which} file: {_listed(own)}." for which, own in lists.items() if own]
     if not worse:
         notes.append("No regression.")
     table = table_of(worse, *CHANGES) if worse else None
@@ -160,7 +144,7 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _worst_at(spread: Spread) -> str:
+def _worst_at(spread: rows.Spread) -> str:
     return (spread.worst_at or ABSENT) if spread.worst else ABSENT
 
 
@@ -168,7 +152,7 @@ def _place(found: Contradiction | Difference) -> str:
     return f"{found.family}/{found.instance}"
 
 
-FAMILIES: tuple[Field[FamilyRow], ...] = (
+FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
     texts("family", lambda row: row.family),
     counts("instances", lambda row: row.instances),
     counts("solved", lambda row: row.solved, 3),
@@ -183,7 +167,7 @@ FAMILIES: tuple[Field[FamilyRow], ...] = (
     times("in all", lambda row: row.seconds, 4),
     notes("worst on", lambda row: _worst_at(row.gap), 6),
 )
-METHODS: tuple[Field[MethodRow], ...] = (
+METHODS: tuple[Field[rows.MethodRow], ...] = (
     texts("method", lambda row: row.method.name),
     texts("is", lambda row: row.method.role.value, 6),
     counts("solved", lambda row: row.solved),
@@ -201,17 +185,17 @@ METHODS: tuple[Field[MethodRow], ...] = (
 )
 
 
-def _within(excess: float) -> Field[PerformanceProfile]:
+def _within(excess: float) -> Field[rows.PerformanceProfile]:
     name = "best" if excess == 0 else f"{excess:.0%} over"
-    place = WITHIN.index(excess) // 4
+    place = rows.WITHIN.index(excess) // 4
     return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g} %")
 
 
-WITHIN_FIELDS: tuple[Field[PerformanceProfile], ...] = (
+WITHIN_FIELDS: tuple[Field[rows.PerformanceProfile], ...] = (
     texts("method", lambda profile: profile.method.name),
-    *(_within(excess) for excess in WITHIN),
+    *(_within(excess) for excess in rows.WITHIN),
 )
-REASONS: tuple[Field[ReasonRow], ...] = (
+REASONS: tuple[Field[rows.ReasonRow], ...] = (
     counts("times", lambda row: row.count),
     texts("status", lambda row: spaced(row.state.value)),
     notes("reason", lambda row: row.reason),

@@ -51,6 +51,8 @@ def columns_of(
     place = np.empty_like(order)
     place[order] = np.arange(problem.num_ops)
     number = {name: index for index, name in enumerate(dict.fromkeys(kinds))}
+    is_named = problem.explicit_names or problem.slices > 1
+    names = list(map(printable, problem.op_names(order))) if is_named else None
     return {
         "makespan": schedule.makespan,
         "kinds": [_kind(name) for name in number],
@@ -64,9 +66,9 @@ def columns_of(
             for name in ("slice", "replica")
         },
         "slack": slack(schedule)[order].tolist(),
-        "cause": _renumbered(causes.cause[order], place),
+        "cause": np.where(causes.cause == FREE, FREE, place[causes.cause])[order].tolist(),
         "why": causes.why[order].tolist(),
-        "names": _names(problem, order),
+        "names": names,
         "lanes": _lanes(schedule, place),
         "needs": _needs(problem, place),
         "path": place[np.array(critical_path(schedule), dtype=np.int64)].tolist(),
@@ -96,26 +98,13 @@ def _kind(name: str) -> Columns:
     }
 
 
-def _renumbered(ops: IntArray, place: IntArray) -> list[int]:
-    found: list[int] = np.where(ops == FREE, FREE, place[ops]).tolist()
-    return found
-
-
-def _names(problem: Problem, order: IntArray) -> list[str] | None:
-    if not problem.explicit_names and problem.slices == 1:
-        return None
-    return [printable(name) for name in problem.op_names(order)]
-
-
 def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
     problem, owner = schedule.problem, owners(schedule.problem)
     compute = set(problem.span_resources.tolist())
     resources = sorted(range(problem.num_resources), key=lambda r: (owner[r], r not in compute, r))
-    lanes = []
+    lanes, orders = [], schedule.resource_orders()
     for resource in resources:
         ops = problem.ops_by_resource[resource]
-        busy = ops[problem.duration[ops] > 0]
-        busy = busy[np.argsort(schedule.start[busy], kind="stable")]
         points = ops[problem.duration[ops] == 0]
         if len(ops):
             lanes.append(
@@ -123,7 +112,7 @@ def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
                     "name": printable(problem.resource_names[resource]),
                     "device": owner[resource],
                     "compute": resource in compute,
-                    "ops": place[busy].tolist(),
+                    "ops": place[orders[resource]].tolist(),
                     "points": place[points].tolist(),
                 }
             )
@@ -133,10 +122,9 @@ def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
     problem = schedule.problem
     free = (np.diff(problem.resource_ptr) == 0) & (problem.duration > 0)
-    spans = [
-        (int(schedule.start[op]), int(schedule.end[op]), int(place[op]))
-        for op in np.flatnonzero(free)[np.argsort(schedule.start[free], kind="stable")].tolist()
-    ]
+    order = np.flatnonzero(free)[np.argsort(schedule.start[free], kind="stable")]
+    start, end = schedule.start[order].tolist(), schedule.end[order].tolist()
+    spans = zip(start, end, place[order].tolist(), strict=True)
     return [
         {"name": "no resource", "device": FREE, "compute": False, "ops": ops, "points": []}
         for ops in lanes_of(spans)

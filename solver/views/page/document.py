@@ -12,15 +12,8 @@ from rich.text import Text
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.views.html import html, text
+from ppsolve.solver.views.page import tables
 from ppsolve.solver.views.page.schedules import PageSchedule, ratio_of_units
-from ppsolve.solver.views.page.tables import (
-    IDLE_NOTE,
-    asset,
-    embedded,
-    idle_table,
-    memory_table,
-    overview,
-)
 from ppsolve.solver.views.reports import report
 
 # Parts of the script, in the order in which they build on each other.
@@ -57,36 +50,26 @@ def page(
     """
     _refuse_other_units(shown)
     names = dict.fromkeys([*(title for title, _ in studies), *(e.instance.name for e in shown)])
-    script = _script()
-    first = "".join(_section(name, part) for name, part in head)
-    chart = first + (_chart(shown) if shown else "")
-    return asset("page.html").format(
+    scripts = "\n".join(tables.asset(name) for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{scripts}\n}})();\n'
+    first = "".join(_section(*part) for part in head)
+    return tables.asset("page.html").format(
         title=text(title or ", ".join(names)),
         policy=_policy(script),
-        style=asset("page.css"),
-        chart=chart,
+        style=tables.asset("page.css"),
+        chart=first + (_chart(shown) if shown else ""),
         tables="".join([*(_section(*study) for study in studies), *_sections(shown)]),
         script=f"<script>{script}</script>" if shown else "",
     )
 
 
 def _refuse_other_units(shown: Sequence[PageSchedule]) -> None:
-    units = dict.fromkeys(each.schedule.problem.scale.unit for each in shown)
-    first = next(iter(units), "")
-    for unit in units:
+    first = shown[0].schedule.problem.scale.unit if shown else ""
+    for each in shown:
+        unit = each.schedule.problem.scale.unit
         if unit != first and ratio_of_units(unit, first) == 1.0:
-            raise InputError(
-                f'expected times in "{first}" as in the first result, got "{unit}"',
-                source=next(
-                    s.instance.name for s in shown if s.schedule.problem.scale.unit == unit
-                ),
-                field="time_unit",
-            )
-
-
-def _script() -> str:
-    parts = "\n".join(asset(name) for name in SCRIPTS)
-    return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
+            text = f'expected times in "{first}" as in the first result, got "{unit}"'
+            raise InputError(text, source=each.instance.name, field="time_unit")
 
 
 def _policy(script: str) -> str:
@@ -104,17 +87,17 @@ def _chart(shown: Sequence[PageSchedule]) -> str:
         "titles": [printable(each.title) for each in shown],
         "shown": [each.columns(unit) for each in shown],
     }
-    return asset("chart.html").replace("{data}", embedded(data))
+    return tables.asset("chart.html").replace("{data}", tables.embedded(data))
 
 
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:
-    parts = [f"<section>{html(overview(shown))}</section>"] if len(shown) > 1 else []
+    parts = [f"<section>{html(tables.overview(shown))}</section>"] if len(shown) > 1 else []
     for each in shown:
         body: list[RenderableType] = []
         if each.entry is None:
             body.append(report(each.result, verbose=True, instance=each.instance))
-        body += [idle_table(each), Text(IDLE_NOTE)] if each.idle else []
-        body += [memory_table(each)] if each.schedule.problem.pools else []
+        body += [tables.idle_table(each), Text(tables.IDLE_NOTE)] if each.idle else []
+        body += [tables.memory_table(each)] if each.schedule.problem.pools else []
         parts.append(_section(each.title, *body))
     return parts
 

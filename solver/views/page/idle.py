@@ -18,18 +18,12 @@ from ppsolve.solver.structure.tables import joined
 class Why(IntEnum):
     """Why an op starts when it does; the page's script knows these numbers."""
 
-    FIRST = 0
-    """It starts at time 0."""
-    DATA = 1
-    """An op that it needs ends, or the transfer from there."""
-    ORDER = 2
-    """The op before it on its resource ends."""
-    MEMORY = 3
-    """An op gives back memory of a pool that it takes from."""
-    GIVEN = 4
-    """Its release time or its pinned start."""
-    CHOSEN = 5
-    """Nothing holds it: the schedule lets it wait."""
+    FIRST = 0  # it starts at time 0
+    DATA = 1  # an op that it needs ends, or the transfer from there
+    ORDER = 2  # the op before it on its resource ends
+    MEMORY = 3  # an op gives back memory of a pool that it takes from
+    GIVEN = 4  # its release time or its pinned start
+    CHOSEN = 5  # nothing holds it: the schedule lets it wait
 
 
 @dataclass(frozen=True)
@@ -135,11 +129,8 @@ def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     list of Idle
     """
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
-    walk = _CauseWalk(schedule, causes)
-    found = [
-        _idle_of_stream(names[stream], orders[stream], schedule, walk)
-        for stream in schedule.problem.span_resources.tolist()
-    ]
+    walk, streams = _CauseWalk(schedule, causes), schedule.problem.span_resources.tolist()
+    found = [_idle_of_stream(names[each], orders[each], schedule, walk) for each in streams]
     most = max((idle.busy for idle in found), default=0)
     for idle in found:
         idle.short = most - idle.busy
@@ -167,7 +158,9 @@ class _CauseWalk:
         self.latest: list[int] = causes.latest.tolist()
         self.arrival: list[int] = causes.arrival.tolist()
         self.why: list[int] = causes.why.tolist()
-        self.stream = _streams(schedule)
+        names, owners = schedule.problem.resource_names, schedule.problem.ops_by_resource
+        streams = schedule.problem.span_resources.tolist()
+        self.stream = {op: names[each] for each in streams for op in owners[each].tolist()}
 
     def split(self, op: int, first: int, idle: Idle) -> None:
         """Add the gap from `first` to the start of `op` to the parts of `idle`."""
@@ -198,12 +191,3 @@ class _CauseWalk:
             op, moment = before, max(self.start[before], first)
             if end > moment:
                 yield end - moment, "transfers", ""
-
-
-def _streams(schedule: Schedule) -> dict[int, str]:
-    problem = schedule.problem
-    return {
-        op: problem.resource_names[stream]
-        for stream in problem.span_resources.tolist()
-        for op in problem.ops_by_resource[stream].tolist()
-    }

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import ValidationError
-
-from ppsolve.models.core.metrics import Metrics, measure
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.base import did_you_mean, explain
+from ppsolve.models.documents.base import did_you_mean, validated
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, schedule_in, schedule_of
@@ -48,11 +45,6 @@ class PageSchedule:
     def idle(self) -> list[Idle]:
         """Idle time of every compute stream."""
         return idle_of(self.schedule, self.causes)
-
-    @cached_property
-    def metrics(self) -> Metrics:
-        """Its figures, in ticks."""
-        return measure(self.schedule)
 
     @property
     def length(self) -> float:
@@ -128,18 +120,11 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
         There is no instance, no whole schedule, or no schedule of a heuristic that is named.
     """
     instance, schedule = schedule_in(data, source)
-    result = _result_in(data, instance, source)
+    model = kind_of(instance).documents(data.get("value_unit"))[0]
+    result = validated(model, data, source)
     _refuse_broken(schedule, "the schedule", source, "schedule")
     best = PageSchedule(result.best_by or "best", instance, result, schedule)
     return [best, *(_heuristic(best, name, source) for name in heuristics)]
-
-
-def _result_in(data: Any, instance: Instance, source: str) -> Result:
-    model = kind_of(instance).documents(data.get("value_unit"))[0]
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, model, source) from None
 
 
 def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:

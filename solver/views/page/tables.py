@@ -8,6 +8,7 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Any
 
+from ppsolve.models.core.metrics import measure
 from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.views.page.idle import Idle
 from ppsolve.solver.views.page.schedules import PageSchedule
@@ -95,12 +96,8 @@ def memory_table(shown: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
     pools = shown.schedule.problem.pools
     rows: list[tuple[str, list[str], float]] = [
-        (
-            pool.name,
-            figures(float(peak), float(pool.capacity)),
-            float(peak / (pool.capacity or 1)),
-        )
-        for pool, peak in zip(pools, shown.metrics.peak_memory, strict=True)
+        (pool.name, figures(float(peak), float(pool.capacity)), float(peak / (pool.capacity or 1)))
+        for pool, peak in zip(pools, measure(shown.schedule).peak_memory, strict=True)
     ]
     return table_of(
         rows,

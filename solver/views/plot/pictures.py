@@ -17,7 +17,7 @@ from ppsolve.solver.views.colours import BLUE, VERMILION
 from ppsolve.solver.views.curve import curve_figure
 from ppsolve.solver.views.drawings import caption_of, drawn_of
 from ppsolve.solver.views.figures import percent
-from ppsolve.solver.views.line_chart import require_matplotlib, styled
+from ppsolve.solver.views.line_chart import styled
 from ppsolve.solver.views.plot.schedule import schedule_figure
 from ppsolve.solver.views.plot.sheet import PAPER, SHEET, named, sheet_of, write_title
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@styled(PAPER)
 def gantt(
     found: Result | HeuristicEntry | Plan,
     instance: Instance | None = None,
@@ -54,12 +55,10 @@ def gantt(
     InputError
         There is no schedule in it, or matplotlib is not installed.
     """
-    require_matplotlib()
-    drawn = drawn_of(found, instance)
-    with styled(PAPER):
-        return schedule_figure(drawn, title, inches)
+    return schedule_figure(drawn_of(found, instance), title, inches)
 
 
+@styled(PAPER)
 def memory(
     found: Result | HeuristicEntry | Plan,
     instance: Instance | None = None,
@@ -83,12 +82,10 @@ def memory(
     InputError
         There is no schedule or no memory in it, or matplotlib is not installed.
     """
-    require_matplotlib()
-    drawn = drawn_of(found, instance)
-    with styled(PAPER):
-        return schedule_figure(drawn, title, inches, has_rows=False)
+    return schedule_figure(drawn_of(found, instance), title, inches, has_rows=False)
 
 
+@styled(PAPER)
 def gaps(
     result: Result, *, title: str | None = None, inches: float = SHEET.column_inches
 ) -> Figure:
@@ -109,37 +106,9 @@ def gaps(
     InputError
         No heuristic has a value, or matplotlib is not installed.
     """
-    require_matplotlib()
-    with styled(PAPER):
-        return _gaps_figure(result, result.instance if title is None else title, inches)
-
-
-def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches) -> Figure:
-    """Return best values and bounds over memory or micro-batches.
-
-    Parameters
-    ----------
-    found : Curve
-    title, inches
-        As for `gantt`; the first line is by default the instance.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        Nothing is known of any point, or matplotlib is not installed.
-    """
-    require_matplotlib()
-    with styled(PAPER):
-        return curve_figure(found, found.instance if title is None else title, inches)
-
-
-def _gaps_figure(result: Result, title: str, inches: float) -> Figure:
     from matplotlib.lines import Line2D
 
+    title = result.instance if title is None else title
     valid = [entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE]
     found = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)
     found = found[: SHEET.most_bars]
@@ -165,3 +134,25 @@ def _gaps_figure(result: Result, title: str, inches: float) -> Figure:
     axes.xaxis.set_major_formatter(lambda gap, _: f"{100 * gap:g} %")
     axes.set_xlabel("over the best schedule", labelpad=1)
     return figure
+
+
+@styled(PAPER)
+def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches) -> Figure:
+    """Return best values and bounds over memory or micro-batches.
+
+    Parameters
+    ----------
+    found : Curve
+    title, inches
+        As for `gantt`; the first line is by default the instance.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        Nothing is known of any point, or matplotlib is not installed.
+    """
+    return curve_figure(found, found.instance if title is None else title, inches)

@@ -13,29 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ppsolve.models.core.result import ACTION_KINDS
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
+from ppsolve.solver.views import colours
 from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Window, columns, has_chunks
-from ppsolve.solver.views.colours import (
-    GREY,
-    SKY,
-    VERMILION,
-    Look,
-    darker,
-    ink_on,
-    lightened,
-    look_of,
-)
 from ppsolve.solver.views.drawings import Drawn
 from ppsolve.solver.views.figures import compact, figure
-from ppsolve.solver.views.plot.sheet import (
-    FAINT,
-    INK,
-    PALE,
-    SHEET,
-    named,
-    sheet_of,
-    width_in,
-    write_title,
-)
+from ppsolve.solver.views.plot import sheet
+from ppsolve.solver.views.plot.sheet import FAINT, INK, PALE, SHEET, named
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -43,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.path import Path
 
-FILL, HATCH, SHADOW = lightened(SKY, 0.35), "/////", "#00000073"
-CAP: dict[str, Any] = {"color": VERMILION, "linewidth": 0.8, "linestyle": (0, (3, 1.5))}
+FILL, HATCH, SHADOW = colours.lightened(colours.SKY, 0.35), "/////", "#00000073"
+CAP: dict[str, Any] = {"color": colours.VERMILION, "linewidth": 0.8, "linestyle": (0, (3, 1.5))}
 _ABOVE: dict[str, Any] = {
     "xytext": (0, 1.5), "xycoords": ("data", "axes fraction"), "textcoords": "offset points",
     "va": "bottom", "fontsize": SHEET.name - 1,
@@ -263,8 +246,8 @@ def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
         if text := name_of(piece, (piece.end - piece.start) * scale, size):
             axes.text(
                 (piece.start + piece.end) / 2, top + LAYOUT.bar / 2, text,
-                color=ink_on(piece.bar.fill), fontsize=size, ha="center", va="center_baseline",
-                clip_on=True,
+                color=colours.ink_on(piece.bar.fill), fontsize=size, ha="center",
+                va="center_baseline", clip_on=True,
             )  # fmt: skip
 
 
@@ -278,7 +261,8 @@ def _draw_pieces(axes: Axes, placed: Sequence[tuple[float, Piece]], scale: float
         looks[piece.bar.kind, piece.bar.shade % 2, is_parted].append((top, piece))
     for (kind, shade, is_parted), own in looks.items():
         # `add_patch` would look at every edge for the limits of the axes, which are set anyway.
-        axes.add_artist(PathPatch(_path(own), **_face(look_of(kind), shade, 0.5 * is_parted)))
+        face = _face(colours.look_of(kind), shade, 0.5 * is_parted)
+        axes.add_artist(PathPatch(_path(own), **face))
 
 
 def _path(placed: Sequence[tuple[float, Piece]]) -> Path:
@@ -292,7 +276,7 @@ def _path(placed: Sequence[tuple[float, Piece]]) -> Path:
     return Path(corners, codes * len(placed))
 
 
-def _face(look: Look, shade: int, edge: float) -> dict[str, Any]:
+def _face(look: colours.Look, shade: int, edge: float) -> dict[str, Any]:
     if look.is_hatched:
         # Hatches have the colour of edges before matplotlib 3.11.
         lines = {"edgecolor": SHADOW, "linewidth": 0.6 * edge, "hatch": HATCH}
@@ -310,7 +294,7 @@ def legend_of(chart: Chart) -> list[Artist]:
     ]
     if has_chunks(chart.rows):
         label = f"dark: {chart.small_letters}"
-        found.append(Patch(facecolor=darker(GREY), linewidth=0, label=label))
+        found.append(Patch(facecolor=colours.darker(colours.GREY), linewidth=0, label=label))
     return [*found, Patch(facecolor=PALE, linewidth=0, label=chart.idle)]
 
 
@@ -354,35 +338,27 @@ def schedule_figure(
         There is nothing to draw.
     """
     chart, curves = drawn.chart, drawn.curves
-    _refuse_nothing(chart, curves, has_rows=has_rows)
+    if chart.window[1] <= chart.window[0] or not chart.rows:
+        raise InputError("there is nothing to draw: no op takes time", field="schedule")
+    if not has_rows and not curves:
+        text = "there is no memory to draw; it needs an instance with a capacity"
+        raise InputError(text, field="memory")
     row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
-    usual, most = (LAYOUT.tall_strip, LAYOUT.most_rows)
-    if has_rows:
-        usual, most = LAYOUT.strip, LAYOUT.most_below
+    usual = LAYOUT.strip if has_rows else LAYOUT.tall_strip
+    most = LAYOUT.most_below if has_rows else LAYOUT.most_rows
     strip = min(usual, most / max(len(curves), 1))
     heights = [row * len(chart.rows) * has_rows, strip * len(curves)]
     legend = [*(legend_of(chart) if has_rows else []), *amount_legend(curves)]
-    above = int(has_rows)
-    lines = above + (0 if title == "" else 2)
-    made, panels = sheet_of(inches, [height for height in heights if height], legend, lines)
+    lines = has_rows + (0 if title == "" else 2)
+    made, panels = sheet.sheet_of(inches, [height for height in heights if height], legend, lines)
     first = drawn.shown.title if title is None else title
-    write_title(panels[0], first, drawn.caption, above=above)
+    sheet.write_title(panels[0], first, drawn.caption, above=int(has_rows))
     if has_rows:
         frame_chart(panels[0], chart, row, drawn.bound)
     if curves:
         draw_amounts(panels[-1], curves, chart.window, strip)
     name_times(panels[-1], chart.unit)
-    points = width_in(panels[0])
+    points = sheet.width_in(panels[0])
     if has_rows:
         paint_ops(panels[0], chart, row, points)
     return made
-
-
-def _refuse_nothing(chart: Chart, curves: Sequence[AmountCurve], *, has_rows: bool) -> None:
-    first, last = chart.window
-    if not last > first or not chart.rows:
-        raise InputError("there is nothing to draw: no op takes time", field="schedule")
-    if not has_rows and not curves:
-        raise InputError(
-            "there is no memory to draw; it needs an instance with a capacity", field="memory"
-        )

@@ -98,9 +98,8 @@ def sheet_of(
     height = sum(heights) + SHEET.line * lines + below
     figure = Figure((inches, height / SHEET.inch), layout="constrained")
     figure._repr_png_ = lambda: png_of(figure)  # type: ignore[attr-defined]  # for notebooks
-    panels = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=list(heights))[
-        :, 0
-    ]
+    shape: dict[str, Any] = {"squeeze": False, "height_ratios": list(heights)}
+    panels = figure.subplots(len(heights), sharex=True, **shape)[:, 0]
     for upper in panels[:-1]:
         upper.tick_params(axis="x", bottom=False)
     if labels:

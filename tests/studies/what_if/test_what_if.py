@@ -242,7 +242,10 @@ def test_ctrl_c_ends_all_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "expected a change: --microbatches, --slices, --capacity, --placements, --recompute, --comm"),
+        (
+            {},
+            "expected a change: --microbatches, --slices, --capacity, --placements, --recompute",
+        ),
         ({"microbatches": range(1, 200)}, "expected changes that make at most 100 rows, got 200"),
         (
             {"microbatches": range(1, 11), "capacity": range(1, 11)},
