@@ -132,10 +132,11 @@ def test_another_run_is_refused(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder and the output of the commands that the page shows first, typed by a reader."""
+    """The folder and the output of the commands that the page shows, typed by a reader."""
     place = tmp_path_factory.mktemp("example")
     page = ROOT / "docs" / "how-to" / "pytorch.md"
-    commands = snippets_of(page.read_text(encoding="utf-8"))[0]
+    shown = snippets_of(page.read_text(encoding="utf-8"))
+    commands = next(each for each in shown if "closed_loop.py" in each.text)
     reader = Reader(page, place)
     reader.follow(commands)
     return place / "loop", reader.printed
