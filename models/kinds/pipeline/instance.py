@@ -14,6 +14,7 @@ from ppsolve.models.documents.base import Whole
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
+from ppsolve.models.kinds.pipeline.combinations import check_combination
 from ppsolve.models.kinds.pipeline.entries import (
     Lengths,
     PerStage,
@@ -93,6 +94,7 @@ class PipelineInstance(Instance):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self._check_placement()
+        check_combination(self)
         if self.num_stages * self.num_units * 3 * self.steps > MAX_OPS:
             raise InputError(
                 f"expected at most {MAX_OPS} ops (stages x micro-batches x 3 x steps)",
@@ -126,9 +128,6 @@ class PipelineInstance(Instance):
         check_fillers(self)
         if self.replicas is not None:
             self._check_replicas(self.replicas)
-        if self.layers is not None and (self.replicas or self.placement == "bidirectional"):
-            field = "replicas" if self.replicas else "placement"
-            raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)
         if self.overlap is not None:
@@ -136,14 +135,6 @@ class PipelineInstance(Instance):
         return self
 
     def _check_replicas(self, replicas: Replicas) -> None:
-        for field, is_there in (
-            ("collectives", self.collectives is not None),
-            ("placement", self.placement == "bidirectional"),
-            ("steps", self.steps > 1),
-            ("fillers", bool(self.fillers)),
-        ):
-            if is_there:
-                raise InputError(f'expected no "replicas" with such {field}', field=field)
         if replicas.is_free and self.objective is not Objective.MAKESPAN:
             raise InputError(
                 'expected "makespan" where micro-batches may be exchanged', field="objective"
