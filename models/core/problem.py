@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -452,24 +452,16 @@ class ProblemBuilder:
         columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
         before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
         pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
+        given = {each.name: getattr(self, each.name) for each in fields(self)} | columns
+        for name in ("span_resources", "points"):
+            given[name] = np.asarray(given[name], dtype=np.int64)
+        given |= {"pools": tuple(self.pools), "families": tuple(self.families)}
         return Problem(
-            name=self.name,
-            scale=self.scale,
-            objective=self.objective,
             resource_names=tuple(self._resource_names),
             resource_ptr=pointer,
             before=before,
             after=after,
             lag=lag,
-            pools=tuple(self.pools),
-            families=tuple(self.families),
-            span_resources=np.asarray(self.span_resources, dtype=np.int64),
             kinds=tuple(self._kinds),
-            explicit_names=self.explicit_names,
-            windows=self.windows,
-            weight=self.weight,
-            points=np.asarray(self.points, dtype=np.int64),
-            choice=self.choice,
-            slices=self.slices,
-            **columns,
+            **given,
         )

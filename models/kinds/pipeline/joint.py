@@ -217,7 +217,7 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     owners = [table[part.microbatch] for table, part in zip(numbers, problems, strict=True)]
     return replace(
         problems[0],
-        duration=joined("duration"),
+        **{name: joined(name) for name in ("duration", "lag", "release", "pinned", "kind")},
         resource_names=tuple(
             _renumbered(name, number * devices)
             for number, problem in enumerate(problems)
@@ -227,9 +227,6 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
         resource_idx=joined("resource_idx", resources),
         before=joined("before", ops),
         after=joined("after", ops),
-        lag=joined("lag"),
-        release=joined("release"),
-        pinned=joined("pinned"),
         pools=tuple(
             replace(
                 pool,
@@ -246,7 +243,6 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
             for family in problem.families
         ),
         span_resources=joined("span_resources", resources),
-        kind=joined("kind"),
         stage=joined("stage"),
         device=np.where(device == FREE, FREE, device + replica * devices),
         microbatch=np.concatenate(owners),
