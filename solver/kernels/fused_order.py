@@ -116,23 +116,16 @@ def _cost(times: FusedTimes, longest: int, share: int) -> int:
 
 
 @part
-def _shift(order: Any, place: int, to: int) -> None:
-    """Move the op at a place to another place; those between move up."""
-    op, step = order[place], 1 if place < to else -1
-    for at in range(place, to, step):
-        order[at] = order[at + step]
-    order[to] = op
-
-
-@part
-def _farthest(state: OrderState, order: Any, place: int, to: int) -> int:
-    """Return the place nearest to another one to which precedences let the op at a place move."""
+def _move(state: OrderState, order: Any, place: int, to: int) -> int:
+    """Move an op from place to place as far as precedences let it; return where it gets."""
     op, at, step = order[place], place, 1 if place < to else -1
     while at != to:
-        one, two = (order[at + step], op) if step > 0 else (op, order[at + step])
+        other = order[at + step]
+        one, two = (other, op) if step > 0 else (op, other)
         for row in range(state.into[one], state.into[one + 1]):
             if state.source[row] == two:
                 return at
+        order[at], order[at + step] = other, op
         at += step
     return at
 
@@ -170,15 +163,14 @@ def search_fused(
             break
         place = draw(rng, count)
         to = place + draw(rng, 2 * pace.reach + 1) - pace.reach
-        to = _farthest(ops.state, order, place, min(max(to, 0), count - 1))
+        to = _move(ops.state, order, place, min(max(to, 0), count - 1))
         if to == place:
             continue
-        _shift(order, place, to)
         length, chance = _time(ops, times, order), ops.state.chance
         cost = _cost(times, length, pace.share) if length < NEVER else NEVER
         worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
         if cost == NEVER or worse * 65_536 > max(0, most):
-            _shift(order, to, place)
+            _move(ops.state, order, to, place)
             continue
         current = cost
         if length < known:
