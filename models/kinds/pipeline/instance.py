@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -42,6 +41,7 @@ from ppsolve.models.kinds.pipeline.slices import (
     per_unit,
     unit_sums,
 )
+from ppsolve.models.kinds.pipeline.transfers import hops
 
 MAX_OPS = 5_000_000
 """Larger instances are refused instead of exhausting the memory of the machine."""
@@ -257,16 +257,12 @@ class PipelineInstance(Instance):
 
     def _check_bandwidth(self) -> None:
         bandwidth = self.p2p.bandwidth
-        if not isinstance(bandwidth, tuple):
-            return
-        for devices in self.stage_devices_of_pipes():
-            for a, b in pairwise(devices):
-                for source, target in ((a, b), (b, a)):
-                    if source != target and bandwidth[source][target] == 0:
-                        raise InputError(
-                            "expected a bandwidth > 0 on a link that is used, got 0",
-                            field=f"p2p.bandwidth[{source}][{target}]",
-                        )
+        for _, source, target in hops(self) if isinstance(bandwidth, tuple) else ():
+            if bandwidth[source][target] == 0:
+                raise InputError(
+                    "expected a bandwidth > 0 on a link that is used, got 0",
+                    field=f"p2p.bandwidth[{source}][{target}]",
+                )
 
     def amounts(self) -> dict[str, Any]:
         """Return every entry that may differ from micro-batch to micro-batch, by its path."""
