@@ -21,7 +21,18 @@ FREE = -1
 """Marks an op without a pinned start, or a label (stage, device, micro-batch) that is absent."""
 
 
-def _unit_name(unit: int, slices: int) -> str:
+def unit_name(unit: int, slices: int) -> str:
+    """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3.
+
+    Parameters
+    ----------
+    unit, slices : int
+        Number of a slice, counted over all micro-batches, and slices of each.
+
+    Returns
+    -------
+    str
+    """
     return f".{unit}" if slices == 1 else ".{}.{}".format(*divmod(unit, slices))
 
 
@@ -252,7 +263,7 @@ class Problem:
         stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
         beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
         microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
-        return beginnings, [*(_unit_name(unit, self.slices) for unit in microbatches), ""]
+        return beginnings, [*(unit_name(unit, self.slices) for unit in microbatches), ""]
 
     @cached_property
     def numbers(self) -> dict[str, IntArray]:
@@ -362,10 +373,6 @@ class ProblemBuilder:
         self._kinds: list[str] = []
         self.add_ops(_none(), _none(), _none().reshape(0, 0))
         self.add_precedences(_none(), _none())
-
-    def unit_name(self, unit: int) -> str:
-        """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3."""
-        return _unit_name(unit, self.slices)
 
     def add_resource(self, name: str) -> int:
         """Add a resource and return its number."""
