@@ -38,7 +38,6 @@ class FusedPace(NamedTuple):
 
     steps: int
     heat: int  # mean of the ticks by which a step that is taken may make the schedule longer
-    share: int  # of the mean end of all ops that counts beside the makespan, 0 or 1
     reach: int  # most places by which an op moves
     target: int  # makespan in ticks at which the search ends
 
@@ -107,15 +106,6 @@ def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
 
 
 @part
-def _cost(times: FusedTimes, longest: int, share: int) -> int:
-    """Return the makespan, and the mean end of all ops: where they end sooner, the last one can."""
-    total = 0
-    for end in times.end:
-        total += share * end
-    return longest + total // len(times.end)
-
-
-@part
 def _move(state: OrderState, order: Any, place: int, to: int) -> int:
     """Move an op from place to place as far as precedences let it; return where it gets."""
     op, at, step = order[place], place, 1 if place < to else -1
@@ -157,7 +147,7 @@ def search_fused(
     """
     count = len(order)
     known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
-    current, rng[0] = _cost(times, current, pace.share), found[2 * count]
+    rng[0] = found[2 * count]
     for _ in range(pace.steps):
         if known <= pace.target:
             break
@@ -167,12 +157,11 @@ def search_fused(
         if to == place:
             continue
         length, chance = _time(ops, times, order), ops.state.chance
-        cost = _cost(times, length, pace.share) if length < NEVER else NEVER
-        worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
-        if cost == NEVER or worse * 65_536 > max(0, most):
+        worse, most = length - current, pace.heat * chance[draw(rng, len(chance))]
+        if length == NEVER or worse * 65_536 > max(0, most):
             _move(ops.state, order, to, place)
             continue
-        current = cost
+        current = length
         if length < known:
             known = length
             for at in range(count):

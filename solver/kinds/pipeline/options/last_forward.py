@@ -25,7 +25,7 @@ def last_forward(problem: OpenProblem) -> tuple[int, int]:
     base, fast = problem.base, ImpliedOrder(at_their_fastest(problem))
     heads = fast.full.heads(base.release)
     rest = fast.full.tails(problem.fastest) - problem.fastest
-    work = relaxed(problem, 0.0).duration
+    work = relaxed(problem).duration
     kinds = [{int(base.kind[option.ops[at]]) for option in problem.options} for at in (0, 1)]
     best = (0, FREE)
     for resource in base.span_resources.tolist() if problem.options else ():
