@@ -258,7 +258,7 @@ class PipelineInstance(Instance):
     def _check_bandwidth(self) -> None:
         bandwidth = self.p2p.bandwidth
         for _, source, target in hops(self) if isinstance(bandwidth, tuple) else ():
-            if bandwidth[source][target] == 0:
+            if entry_at(bandwidth, source, target) == 0:
                 raise InputError(
                     "expected a bandwidth > 0 on a link that is used, got 0",
                     field=f"p2p.bandwidth[{source}][{target}]",

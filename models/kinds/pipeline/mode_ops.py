@@ -105,9 +105,9 @@ class ModeOps:
                 ticks[stage, has_op] = self.scale.ticks(entry_at(entry, stage))
         if not here.any():
             return
-        stage, microbatch = np.nonzero(here)
+        stages, microbatches = np.nonzero(here)
         device = self.devices[here]
-        labels = OpLabels(stage, device, microbatch)
+        labels = OpLabels(stages, device, microbatches)
         self.grids[kind] = np.full(self.choice.shape, FREE, dtype=np.int64)
         self.grids[kind][here] = self.builder.add_ops(
             kind, ticks[here], streams[device][:, None], labels
@@ -151,6 +151,8 @@ class ModeOps:
         for device in range(self.modes.instance.num_devices):
             here = (out != FREE) & (self.devices == device)
             amounts = [entry_at(offload.amount, stage) for stage in np.nonzero(here)[0].tolist()]
-            uses = [list(zip(ops[here].tolist(), amounts, strict=True)) for ops in (out, back)]
+            taken, given = (
+                list(zip(ops[here].tolist(), amounts, strict=True)) for ops in (out, back)
+            )
             capacity = entry_at(offload.host_capacity, device)
-            yield Pool.of(f"host of device {device}", capacity, *uses)
+            yield Pool.of(f"host of device {device}", capacity, taken, given)

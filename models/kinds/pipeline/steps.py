@@ -205,7 +205,7 @@ class PipelineSteps:
             amounts = [pool.amounts[each] for each in index.tolist()]
             for k, op_of in enumerate(self.op_of):
                 yield from zip(op_of[ops].tolist(), amounts, strict=True)
-                yield from [] if k else [(hold[end], hold[2]) for hold in holds]
+                yield from [] if k else [(both[end], amount) for *both, amount in holds]
 
         acquired: dict[int, Fraction] = {}
         for op, amount in events(pool.acquire_op, pool.acquire_amount, 0):
