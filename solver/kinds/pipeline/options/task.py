@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from ppsolve.models.core.options import OpenProblem
@@ -171,10 +170,12 @@ class OptionsTask(ScheduleTask):
         base = self.open.base
         self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
 
-    @cached_property
-    def _horizon(self) -> int:
-        """A makespan within which there is a schedule, if there is any: all in turn."""
-        return int(self.open.base.duration.sum() + self.open.base.lag.sum())
+    def _model(self, lower: int, upper: int | None) -> Any:
+        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
+
+        if upper is None:  # all in turn
+            upper = int(self.open.base.duration.sum() + self.open.base.lag.sum())
+        return OptionsModel(self.open, lower, upper)
 
     def solve_jointly(self, limits: SearchLimits) -> ExactAnswer:
         """Search options and orders with one model of CP-SAT.
@@ -188,15 +189,9 @@ class OptionsTask(ScheduleTask):
         -------
         ExactAnswer
         """
-        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
-
         board = self.board
-        upper = self._horizon if board.value is None else board.value
-        return search_model(OptionsModel(self.open, board.bound.value, upper), board, limits)
+        return search_model(self._model(board.bound.value, board.value), board, limits)
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
-
-        upper = self._horizon if claimed is None else claimed - 1
-        return any_schedule(OptionsModel(self.open, 0, upper), limits)
+        return any_schedule(self._model(0, None if claimed is None else claimed - 1), limits)
