@@ -93,14 +93,12 @@ def _nearest(number: Any) -> float:
         return np.inf if number > 0 else -np.inf
 
 
-def as_number(
-    name: str, value: Any, *, above: float | None = None, least: float = 0.0, most: float = LARGEST
-) -> float:
+def as_number(name: str, value: Any, **limits: Any) -> float:
     """Check one number, which has no axes, and return it as a float.
 
     Parameters
     ----------
-    name, value, above, least, most
+    name, value, **limits
         As in `as_array`.
 
     Returns
@@ -108,7 +106,7 @@ def as_number(
     float
         The number.
     """
-    array = as_array(name, value, above=above, least=least, most=most)
+    array = as_array(name, value, **limits)
     if array.ndim:
         raise InputError(f"expected one number, got {array.size}", field=name)
     return float(array)

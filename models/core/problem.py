@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -21,7 +21,18 @@ FREE = -1
 """Marks an op without a pinned start, or a label (stage, device, micro-batch) that is absent."""
 
 
-def _unit_name(unit: int, slices: int) -> str:
+def unit_name(unit: int, slices: int) -> str:
+    """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3.
+
+    Parameters
+    ----------
+    unit, slices : int
+        Number of a slice, counted over all micro-batches, and slices of each.
+
+    Returns
+    -------
+    str
+    """
     return f".{unit}" if slices == 1 else ".{}.{}".format(*divmod(unit, slices))
 
 
@@ -251,7 +262,7 @@ class Problem:
         stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
         beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
         microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
-        return beginnings, [*(_unit_name(unit, self.slices) for unit in microbatches), ""]
+        return beginnings, [*(unit_name(unit, self.slices) for unit in microbatches), ""]
 
     @cached_property
     def numbers(self) -> dict[str, IntArray]:
@@ -359,10 +370,6 @@ class ProblemBuilder:
         self.add_ops(_none(), _none(), _none().reshape(0, 0))
         self.add_precedences(_none(), _none())
 
-    def unit_name(self, unit: int) -> str:
-        """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3."""
-        return _unit_name(unit, self.slices)
-
     def add_resource(self, name: str) -> int:
         """Add a resource and return its number."""
         self._resource_names.append(name)
@@ -446,24 +453,16 @@ class ProblemBuilder:
         columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
         before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
         pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
+        given = {each.name: getattr(self, each.name) for each in fields(self)} | columns
+        for name in ("span_resources", "points"):
+            given[name] = np.asarray(given[name], dtype=np.int64)
+        given |= {"pools": tuple(self.pools), "families": tuple(self.families)}
         return Problem(
-            name=self.name,
-            scale=self.scale,
-            objective=self.objective,
             resource_names=tuple(self._resource_names),
             resource_ptr=pointer,
             before=before,
             after=after,
             lag=lag,
-            pools=tuple(self.pools),
-            families=tuple(self.families),
-            span_resources=np.asarray(self.span_resources, dtype=np.int64),
             kinds=tuple(self._kinds),
-            explicit_names=self.explicit_names,
-            windows=self.windows,
-            weight=self.weight,
-            points=np.asarray(self.points, dtype=np.int64),
-            choice=self.choice,
-            slices=self.slices,
-            **columns,
+            **given,
         )

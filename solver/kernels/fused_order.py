@@ -38,7 +38,6 @@ class FusedPace(NamedTuple):
 
     steps: int
     heat: int  # mean of the ticks by which a step that is taken may make the schedule longer
-    share: int  # of the mean end of all ops that counts beside the makespan, 0 or 1
     reach: int  # most places by which an op moves
     target: int  # makespan in ticks at which the search ends
 
@@ -107,32 +106,16 @@ def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
 
 
 @part
-def _cost(times: FusedTimes, longest: int, share: int) -> int:
-    """Return the makespan, and the mean end of all ops: where they end sooner, the last one can."""
-    total = 0
-    for end in times.end:
-        total += share * end
-    return longest + total // len(times.end)
-
-
-@part
-def _shift(order: Any, place: int, to: int) -> None:
-    """Move the op at a place to another place; those between move up."""
-    op, step = order[place], 1 if place < to else -1
-    for at in range(place, to, step):
-        order[at] = order[at + step]
-    order[to] = op
-
-
-@part
-def _farthest(state: OrderState, order: Any, place: int, to: int) -> int:
-    """Return the place nearest to another one to which precedences let the op at a place move."""
+def _move(state: OrderState, order: Any, place: int, to: int) -> int:
+    """Move an op from place to place as far as precedences let it; return where it gets."""
     op, at, step = order[place], place, 1 if place < to else -1
     while at != to:
-        one, two = (order[at + step], op) if step > 0 else (op, order[at + step])
+        other = order[at + step]
+        one, two = (other, op) if step > 0 else (op, other)
         for row in range(state.into[one], state.into[one + 1]):
             if state.source[row] == two:
                 return at
+        order[at], order[at + step] = other, op
         at += step
     return at
 
@@ -164,23 +147,21 @@ def search_fused(
     """
     count = len(order)
     known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
-    current, rng[0] = _cost(times, current, pace.share), found[2 * count]
+    rng[0] = found[2 * count]
     for _ in range(pace.steps):
         if known <= pace.target:
             break
         place = draw(rng, count)
         to = place + draw(rng, 2 * pace.reach + 1) - pace.reach
-        to = _farthest(ops.state, order, place, min(max(to, 0), count - 1))
+        to = _move(ops.state, order, place, min(max(to, 0), count - 1))
         if to == place:
             continue
-        _shift(order, place, to)
         length, chance = _time(ops, times, order), ops.state.chance
-        cost = _cost(times, length, pace.share) if length < NEVER else NEVER
-        worse, most = cost - current, pace.heat * chance[draw(rng, len(chance))]
-        if cost == NEVER or worse * 65_536 > max(0, most):
-            _shift(order, to, place)
+        worse, most = length - current, pace.heat * chance[draw(rng, len(chance))]
+        if length == NEVER or worse * 65_536 > max(0, most):
+            _move(ops.state, order, to, place)
             continue
-        current = cost
+        current = length
         if length < known:
             known = length
             for at in range(count):

@@ -63,7 +63,6 @@ class OptionsParams:
     """Ops that may run as one, which are chosen together with orders."""
 
     quick_options: int = 150  # options up to which one model proves all at once
-    quick_share: float = 0.5  # of the time for that, at most
     order_share: float = 0.2  # for local search over lists of ops, of which neighbours are fused
     steps_per_option: int = 100  # of that search for few options, or where no clock runs
     cold: float = 0.005  # temperature at which a round of it ends, in mean durations

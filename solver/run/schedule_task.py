@@ -207,11 +207,12 @@ class ScheduleTask(Task):
         return outcome.schedule.value if is_valid and outcome.schedule else None
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of the result that the best schedule has."""
+        """Return the fields of the result that the best schedule has, and what it chose."""
         if self.schedule is None:
             return {}
         return {
             **figures(self.schedule),
             "bubble_over_compute": measure(self.schedule).bubble_over_compute,
             "schedule": ScheduleDocument.of(self.schedule),
+            **(self.kind.claims_of(self.instance, self.schedule) or {}),
         }

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder, unit_name
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.collectives import Collectives
 from ppsolve.models.kinds.pipeline.entries import decimals, row_of
@@ -144,7 +144,7 @@ class CollectiveOps:
         if self.inside[kind[-1]].num_pieces(stage) > 1:
             for (row, i), op in np.ndenumerate(ops):
                 self.builder.explicit_names[int(op)] = (
-                    f"{kind}{stage}{self.builder.unit_name(i)}/{numbers[row]}"
+                    f"{kind}{stage}{unit_name(i, self.builder.slices)}/{numbers[row]}"
                 )
         return ops
 

@@ -96,7 +96,7 @@ class Filler(StrictModel):
 
 
 def check_fillers(instance: PipelineInstance) -> None:
-    """Refuse fillers beside what they cannot be beside, or on what is not there.
+    """Refuse fillers of one name, or on what is not there.
 
     Parameters
     ----------
@@ -107,17 +107,7 @@ def check_fillers(instance: PipelineInstance) -> None:
     InputError
         Names the filler and its field.
     """
-    memory, names = instance.memory, set()
-    for field, is_there in (
-        ("layers", instance.layers is not None),
-        ("overlap", instance.overlap is not None),
-        ("memory", memory is not None and memory.has_modes),
-    ):
-        if is_there and not instance.is_one_plain_step:
-            raise InputError(
-                "expected no layers, fused blocks or memory modes beside fillers or several steps",
-                field=field,
-            )
+    names = set()
     for index, filler in enumerate(instance.fillers):
         field = f"fillers[{index}]"
         if filler.name in names:
@@ -138,7 +128,7 @@ def check_fillers(instance: PipelineInstance) -> None:
                 "expected different devices, and a filler of one piece without memory",
                 field=f"{field}.devices",
             )
-        if any(amount for _, amount in filler.memory) and memory is None:
+        if any(amount for _, amount in filler.memory) and instance.memory is None:
             raise InputError(
                 'expected "memory" of the pipeline beside that of a filler', field=f"{field}.memory"
             )

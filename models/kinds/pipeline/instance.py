@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from ppsolve.models.documents.base import Whole
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
+from ppsolve.models.kinds.pipeline.combinations import check_combination
 from ppsolve.models.kinds.pipeline.entries import (
     Lengths,
     PerStage,
@@ -41,6 +41,7 @@ from ppsolve.models.kinds.pipeline.slices import (
     per_unit,
     unit_sums,
 )
+from ppsolve.models.kinds.pipeline.transfers import hops
 
 MAX_OPS = 5_000_000
 """Larger instances are refused instead of exhausting the memory of the machine."""
@@ -93,6 +94,7 @@ class PipelineInstance(Instance):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self._check_placement()
+        check_combination(self)
         if self.num_stages * self.num_units * 3 * self.steps > MAX_OPS:
             raise InputError(
                 f"expected at most {MAX_OPS} ops (stages x micro-batches x 3 x steps)",
@@ -126,9 +128,6 @@ class PipelineInstance(Instance):
         check_fillers(self)
         if self.replicas is not None:
             self._check_replicas(self.replicas)
-        if self.layers is not None and (self.replicas or self.placement == "bidirectional"):
-            field = "replicas" if self.replicas else "placement"
-            raise InputError(f"expected no such {field} of a pipeline with layers", field=field)
         if numbers.memory is not None and numbers.memory.has_modes:
             check_modes(numbers, numbers.memory)
         if self.overlap is not None:
@@ -136,14 +135,6 @@ class PipelineInstance(Instance):
         return self
 
     def _check_replicas(self, replicas: Replicas) -> None:
-        for field, is_there in (
-            ("collectives", self.collectives is not None),
-            ("placement", self.placement == "bidirectional"),
-            ("steps", self.steps > 1),
-            ("fillers", bool(self.fillers)),
-        ):
-            if is_there:
-                raise InputError(f'expected no "replicas" with such {field}', field=field)
         if replicas.is_free and self.objective is not Objective.MAKESPAN:
             raise InputError(
                 'expected "makespan" where micro-batches may be exchanged', field="objective"
@@ -266,16 +257,12 @@ class PipelineInstance(Instance):
 
     def _check_bandwidth(self) -> None:
         bandwidth = self.p2p.bandwidth
-        if not isinstance(bandwidth, tuple):
-            return
-        for devices in self.stage_devices_of_pipes():
-            for a, b in pairwise(devices):
-                for source, target in ((a, b), (b, a)):
-                    if source != target and bandwidth[source][target] == 0:
-                        raise InputError(
-                            "expected a bandwidth > 0 on a link that is used, got 0",
-                            field=f"p2p.bandwidth[{source}][{target}]",
-                        )
+        for _, source, target in hops(self) if isinstance(bandwidth, tuple) else ():
+            if entry_at(bandwidth, source, target) == 0:
+                raise InputError(
+                    "expected a bandwidth > 0 on a link that is used, got 0",
+                    field=f"p2p.bandwidth[{source}][{target}]",
+                )
 
     def amounts(self) -> dict[str, Any]:
         """Return every entry that may differ from micro-batch to micro-batch, by its path."""

@@ -209,6 +209,8 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
         shifts = [0] * len(problems) if shift is None else shift
         return np.concatenate([part + by for part, by in zip(columns, shifts, strict=False)])
 
+    names = ("duration", "lag", "release", "pinned", "kind")
+    plain: dict[str, Any] = {name: joined(name) for name in names}
     replica = np.repeat(np.arange(len(problems)), counts)
     device = joined("device")
     pointers = [part.resource_ptr[:-1] + row for part, row in zip(problems, rows, strict=False)]
@@ -217,7 +219,7 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     owners = [table[part.microbatch] for table, part in zip(numbers, problems, strict=True)]
     return replace(
         problems[0],
-        duration=joined("duration"),
+        **plain,
         resource_names=tuple(
             _renumbered(name, number * devices)
             for number, problem in enumerate(problems)
@@ -227,9 +229,6 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
         resource_idx=joined("resource_idx", resources),
         before=joined("before", ops),
         after=joined("after", ops),
-        lag=joined("lag"),
-        release=joined("release"),
-        pinned=joined("pinned"),
         pools=tuple(
             replace(
                 pool,
@@ -246,7 +245,6 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
             for family in problem.families
         ),
         span_resources=joined("span_resources", resources),
-        kind=joined("kind"),
         stage=joined("stage"),
         device=np.where(device == FREE, FREE, device + replica * devices),
         microbatch=np.concatenate(owners),

@@ -194,7 +194,6 @@ class _PipelineLowering:
         self.collectives = CollectiveOps(instance, self.builder, scale, self.devices)
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
-        self.explicit_names = self.builder.explicit_names
         self.modes: ModeOps | None = None
         if modes is not None and choice is not None:
             self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
@@ -345,7 +344,7 @@ class _PipelineLowering:
                         OPTIMIZER_KIND, instance.optimizer, stage, [self.compute[device]], [device]
                     )
                     if len(holders) > 1:
-                        self.explicit_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
+                        self.builder.explicit_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
                     own = self.devices[stage] == device
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)

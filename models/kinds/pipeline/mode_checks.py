@@ -36,13 +36,6 @@ def check_modes(instance: PipelineInstance, memory: Memory) -> None:
         Names the field and what would be right.
     """
     modes = MemoryModes(instance, memory.recompute, memory.offload)
-    if instance.replicas is not None:
-        raise InputError("expected no replicas of a pipeline with memory modes", field="replicas")
-    if instance.collectives is not None and instance.collectives.by_kind():
-        raise InputError(
-            "expected no collectives inside the ops of a pipeline with memory modes",
-            field="collectives",
-        )
     if memory.recompute is not None and memory.offload is not None:
         _check_same_decision(memory.recompute, memory.offload)
     if memory.recompute is not None:

@@ -64,15 +64,10 @@ class ModeOps:
 
     def _all_rest(self, stage: int) -> Any:
         # m fractions; of open modes the most.
-        found = np.full(self.choice.shape[1], Fraction(0), dtype=object)
-        numbers = range(len(self.modes.names))
-        for number in numbers:
-            chosen = self.choice[stage] == number
-            found[chosen] = np.broadcast_to(self.modes.rest(stage, number), found.shape)[chosen]
-        if (is_open := self.choice[stage] == RELAXED).any():
-            rests = [np.broadcast_to(self.modes.rest(stage, each), found.shape) for each in numbers]
-            found[is_open] = np.maximum.reduce(rests)[is_open]
-        return found
+        modes, row = self.modes, self.choice[stage]
+        none = np.zeros(len(row), dtype=object)
+        rests = np.stack([none + modes.rest(stage, each) for each in range(len(modes.names))])
+        return np.where(row == RELAXED, rests.max(axis=0), rests[row, np.arange(len(row))])
 
     def add(self, compute: list[int], forward: IntArray, returning: IntArray) -> None:
         """Add the ops and their precedences.
@@ -100,30 +95,23 @@ class ModeOps:
                     self.builder.add_precedences(before[here], after[here])
 
     def _add_grid(self, kind: str, entries: list[Any], streams: IntArray) -> None:
-        grid = np.full(self.choice.shape, FREE, dtype=np.int64)
         is_copy = kind != RECOMPUTE_KIND
         numbers = [len(self.modes.names) - 1] if is_copy else list(self.modes.recomputing)
-        cells, ticks = [], []
-        for stage, row in enumerate(self.choice.tolist()):
+        here, ticks = np.zeros(self.choice.shape, dtype=np.bool_), np.zeros_like(self.choice)
+        for stage, row in enumerate(self.choice):
             for number, entry in zip(numbers, entries, strict=True):
-                rest = np.broadcast_to(self.modes.rest(stage, number), len(row))
-                time = self.scale.ticks(entry_at(entry, stage))
-                for microbatch, chosen in enumerate(row):
-                    if chosen == number and rest[microbatch]:
-                        cells.append((stage, microbatch))
-                        ticks.append(time)
-        if not cells:
+                has_op = (row == number) & (self.modes.rest(stage, number) != 0)
+                here[stage] |= has_op
+                ticks[stage, has_op] = self.scale.ticks(entry_at(entry, stage))
+        if not here.any():
             return
-        order = sorted(range(len(cells)), key=cells.__getitem__)
-        stage, microbatch = np.array([cells[place] for place in order], dtype=np.int64).T
-        device = self.devices[stage, microbatch]
-        grid[stage, microbatch] = self.builder.add_ops(
-            kind,
-            np.array([ticks[place] for place in order], dtype=np.int64),
-            streams[device][:, None],
-            OpLabels(stage, device, microbatch),
+        stages, microbatches = np.nonzero(here)
+        device = self.devices[here]
+        labels = OpLabels(stages, device, microbatches)
+        self.grids[kind] = np.full(self.choice.shape, FREE, dtype=np.int64)
+        self.grids[kind][here] = self.builder.add_ops(
+            kind, ticks[here], streams[device][:, None], labels
         )
-        self.grids[kind] = grid
 
     def _channels(self) -> tuple[IntArray, IntArray]:
         """Return the channels out and back of each device."""
@@ -161,13 +149,10 @@ class ModeOps:
             return
         back = self.grids[RELOAD_KIND]
         for device in range(self.modes.instance.num_devices):
-            cells = np.argwhere((out != FREE) & (self.devices == device)).tolist()
-            amounts = [entry_at(offload.amount, stage) for stage, _ in cells]
-            acquires = [int(out[stage, microbatch]) for stage, microbatch in cells]
-            releases = [int(back[stage, microbatch]) for stage, microbatch in cells]
-            yield Pool.of(
-                f"host of device {device}",
-                entry_at(offload.host_capacity, device),
-                list(zip(acquires, amounts, strict=True)),
-                list(zip(releases, amounts, strict=True)),
+            here = (out != FREE) & (self.devices == device)
+            amounts = [entry_at(offload.amount, stage) for stage in np.nonzero(here)[0].tolist()]
+            taken, given = (
+                list(zip(ops[here].tolist(), amounts, strict=True)) for ops in (out, back)
             )
+            capacity = entry_at(offload.host_capacity, device)
+            yield Pool.of(f"host of device {device}", capacity, taken, given)

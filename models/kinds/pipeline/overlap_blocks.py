@@ -128,22 +128,12 @@ class FusedBlocks(StrictModel):
         return ("F", "I", "W") if self.with_weight else ("F", "I")
 
     def check(self, instance: PipelineInstance) -> None:
-        """Refuse blocks of pipelines that have none, and matrices that do not fit.
+        """Refuse another objective, and matrices that do not fit.
 
         Raises
         ------
         InputError
         """
-        memory, inside = instance.memory, instance.collectives
-        for field, is_there in (
-            ("replicas", instance.replicas is not None),
-            ("layers", instance.layers is not None),
-            ("collectives", inside is not None and bool(inside.by_kind())),
-            ("memory.recompute", memory is not None and memory.recompute is not None),
-            ("memory.offload", memory is not None and memory.offload is not None),
-        ):
-            if is_there:
-                raise InputError(f'expected no such {field} beside "overlap"', field=field)
         if instance.objective is not Objective.MAKESPAN:
             raise InputError('expected "makespan" beside "overlap"', field="objective")
         self._check_programs(instance)

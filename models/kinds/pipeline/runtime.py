@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import numpy as np
+
 from ppsolve.models.kinds.pipeline.entries import row_of
 from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -28,7 +30,7 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
     stages = range(plain.num_stages)
     inputs = [list(row_of(times.backward_input, stage)) for stage in stages]
     weights = [list(row_of(times.backward_weight, stage)) for stage in stages]
-    weights[0] = _sum(inputs[0], weights[0])
+    weights[0] = [*(np.array(inputs[0], dtype=object) + np.array(weights[0], dtype=object))]
     inputs[0] = [Decimal(0)]
     changed: dict[str, object] = {
         "times": Times(
@@ -42,12 +44,6 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
             update={"released_by_backward_weight": Decimal(1), "left_to_weight": None}
         )
     return plain.model_copy(update=changed)
-
-
-def _sum(first: list[Decimal], second: list[Decimal]) -> list[Decimal]:
-    length = max(len(first), len(second))
-    rows = (row * length if len(row) == 1 else row for row in (first, second))
-    return [sum(pair, Decimal(0)) for pair in zip(*rows, strict=True)]
 
 
 def _entry(row: list[Decimal]) -> Decimal | tuple[Decimal, ...]:

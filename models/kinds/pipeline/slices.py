@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, chain, pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -31,6 +31,7 @@ from ppsolve.models.kinds.pipeline.entries import (
 from ppsolve.models.kinds.pipeline.pools import exact
 
 if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.collective_ops import OpGrid
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 MAX_SLICES = 10_000
@@ -79,17 +80,6 @@ def check_slices(instance: PipelineInstance) -> None:
         if memory is not None and memory.key_value is not None:
             raise InputError('expected "slices" of the pipeline beside', field="memory.key_value")
         return
-    for field, is_there in (
-        ("replicas", instance.replicas is not None),
-        ("layers", instance.layers is not None),
-        ("placement", instance.placement == "bidirectional"),
-        ("memory", memory is not None and memory.has_modes),
-        ("overlap", instance.overlap is not None),
-        ("fillers", bool(instance.fillers)),
-        ("steps", instance.steps > 1),
-    ):
-        if is_there:
-            raise InputError(f'expected no "slices" with such {field}', field="slices")
     if _cuts(slices) == "balanced" and not (instance.lengths and _costs(instance)):
         raise InputError(
             'expected "lengths" and a cost over them in times.forward where cuts are balanced',
@@ -173,20 +163,8 @@ def unit_sums(instance: PipelineInstance) -> LengthSums | None:
     return LengthSums(tokens, squares)
 
 
-class SlicedOps(Protocol):
-    """Ops of one kind, slice by slice: int64[S, units] each."""
-
-    @property
-    def first(self) -> IntArray:
-        """First piece of each op."""
-
-    @property
-    def last(self) -> IntArray:
-        """Last piece of each op."""
-
-
 def add_slice_order(
-    builder: ProblemBuilder, instance: PipelineInstance, forward: SlicedOps, returning: SlicedOps
+    builder: ProblemBuilder, instance: PipelineInstance, forward: OpGrid, returning: OpGrid
 ) -> None:
     """Let slices wait for each other on each stage.
 
@@ -194,7 +172,7 @@ def add_slice_order(
     ----------
     builder : ProblemBuilder
     instance : PipelineInstance
-    forward, returning : SlicedOps
+    forward, returning : OpGrid
         Forwards, and the ops that carry gradients to the stage before.
     """
     units = np.arange(instance.num_units).reshape(-1, instance.num_slices)

@@ -200,26 +200,18 @@ class PipelineSteps:
     def _pool(self, number: int) -> Pool:
         # An op acquires once: what it takes for jobs is added to what it takes for the step.
         pool, holds = self.step.pools[number], self.holds.get(number, [])
-        first, *later = self.op_of
-        acquires = [
-            *_events(pool, first[pool.acquire_op], pool.acquire_amount),
-            *((taken_by, amount) for taken_by, _, amount in holds),
-        ]
-        releases = [
-            *_events(pool, first[pool.release_op], pool.release_amount),
-            *((given_by, amount) for _, given_by, amount in holds),
-        ]
-        for ops in later:
-            acquires += _events(pool, ops[pool.acquire_op], pool.acquire_amount)
-            releases += _events(pool, ops[pool.release_op], pool.release_amount)
+
+        def events(ops: IntArray, index: IntArray, end: int) -> Iterator[tuple[int, Fraction]]:
+            amounts = [pool.amounts[each] for each in index.tolist()]
+            for k, op_of in enumerate(self.op_of):
+                yield from zip(op_of[ops].tolist(), amounts, strict=True)
+                yield from [] if k else [(both[end], amount) for *both, amount in holds]
+
         acquired: dict[int, Fraction] = {}
-        for op, amount in acquires:
+        for op, amount in events(pool.acquire_op, pool.acquire_amount, 0):
             acquired[op] = acquired.get(op, Fraction(0)) + amount
+        releases = [*events(pool.release_op, pool.release_amount, 1)]
         return Pool.of(pool.name, pool.capacity, [*acquired.items()], releases, pool.initial)
-
-
-def _events(pool: Pool, ops: IntArray, amounts: IntArray) -> Iterator[tuple[int, Fraction]]:
-    return zip(ops.tolist(), (pool.amounts[index] for index in amounts.tolist()), strict=True)
 
 
 def _by_stage(step: Problem, *kinds: str) -> dict[int, IntArray]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of
-from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 def hops(instance: PipelineInstance) -> list[tuple[int, int, int]]:

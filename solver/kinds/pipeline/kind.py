@@ -293,14 +293,6 @@ class PipelineTask(ScheduleTask):
         paths = Relaxations(self.implied).paths
         return None if paths is None else paths.flow
 
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of the result that the best schedule has, given modes among them."""
-        found = super().figures()
-        claims = (
-            None if self.schedule is None else self.kind.claims_of(self.instance, self.schedule)
-        )
-        return found | (claims or {})
-
 
 # The flow of `permutations` has the collectives: none is added to its schedules.
 _ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS)

@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
+from ppsolve.models.kinds.pipeline.layers import counts_of_document
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
@@ -182,10 +182,3 @@ class LayersTask(ScheduleTask):
     def verify(self, limits: SearchLimits) -> bool | None:
         """Nothing is proved by CP-SAT alone but the bound of all splits."""
         return None
-
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of the result that the best schedule has, its split among them."""
-        found, best = super().figures(), self.schedule
-        if best is None:
-            return found
-        return found | {"layers": named_counts(self.instance.layers, best.problem.choice)}

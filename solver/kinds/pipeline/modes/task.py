@@ -269,7 +269,7 @@ class ModesTask(ScheduleTask):
         return answer
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of the result that the best schedule has, its modes among them."""
+        """Return the fields of the result that the best schedule has, and other modes."""
         found = super().figures()
         if self.schedule is None:
             return found
@@ -282,5 +282,4 @@ class ModesTask(ScheduleTask):
             )
             for each in self.alternatives
         ]
-        named = self.modes.as_names(self.schedule.problem.choice)
-        return found | {"modes": named, "alternatives": others or None}
+        return found | {"alternatives": others or None}

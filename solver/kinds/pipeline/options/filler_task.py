@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, choice_of_devices
+from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT
+from ppsolve.solver.exact.question import FEW_DEVICES
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders
 from ppsolve.solver.kinds.pipeline.options.search import FUSED
-from ppsolve.solver.kinds.pipeline.options.task import CPSAT, OPTION_STEPS, OptionsTask
+from ppsolve.solver.kinds.pipeline.options.task import OPTION_STEPS, OptionsTask
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, replaced
 from ppsolve.solver.run.steps import EXACT_SLACK
@@ -25,9 +24,7 @@ AVERAGE = "work of all devices"
 
 ORDERS = Step("orders", has_best_choice, lambda t: 0.3, search_orders, EXACT_SLACK)
 
-FILLER_STEPS = replaced(
-    replaced(OPTION_STEPS, FUSED, ORDERS), EXACT, replace(CPSAT, slack=EXACT_SLACK)
-)
+FILLER_STEPS = replaced(replaced(OPTION_STEPS, FUSED, ORDERS), FEW_DEVICES)
 """The steps of a pipeline with fillers that several devices may run."""
 
 
@@ -77,9 +74,3 @@ class FillersTask(OptionsTask):
             ops = np.union1d(base.ops_by_resource[resource], mobile)
             work += int(heads[ops].min() + rest[ops].min())
         self.board.raise_bound(-(-work // len(base.span_resources)), AVERAGE)
-
-    def problem_of(self, given: Any) -> Problem:
-        """Return the problem of the devices of a document, or of a `Schedule`."""
-        if isinstance(given, Schedule):
-            return self.open.problem(given.problem.choice)
-        return self.open.problem(choice_of_devices(self.open, given.get("devices") or {}))

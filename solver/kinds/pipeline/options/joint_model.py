@@ -10,7 +10,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.options import OpenProblem
-from ppsolve.models.core.problem import IntArray, Pool
+from ppsolve.models.core.problem import Pool
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.exact.parameters import ModelTraits
 from ppsolve.solver.kinds.pipeline.modes.joint_model import MemoryEvent, add_reservoir
@@ -60,7 +60,10 @@ class OptionsModel:
             for op in problem.options[number].ops:
                 self.covering[op].append(number)
         self.alone = {op: self.cp.new_bool_var("") for op in self.covering}
-        self._ticks = np.where(self._is_here(), base.duration, problem.fastest).tolist()
+        here = np.zeros(base.num_ops, dtype=np.bool_)
+        for resource in self._only:
+            here[base.ops_by_resource[resource]] = True
+        self._ticks = np.where(here, base.duration, problem.fastest).tolist()
         self.end: list[Any] = [
             self.cp.new_int_var(0, upper, "") if op in self.alone else start + self._ticks[op]
             for op, start in enumerate(self.start)
@@ -70,14 +73,6 @@ class OptionsModel:
         for number, pool in enumerate(base.pools):
             self._add_pool(number, pool)
         self.cp.minimize(self.objective)
-
-    def _is_here(self) -> IntArray:
-        """Return true for the ops of resources that hold one op at a time."""
-        base = self.problem.base
-        here = np.zeros(base.num_ops, dtype=np.int64)
-        for resource in self._only:
-            here[base.ops_by_resource[resource]] = True
-        return here
 
     def _add_ops(self) -> None:
         problem, cp, base = self.problem, self.cp, self.problem.base

@@ -46,7 +46,7 @@ def _is_inside(problem: OpenProblem) -> BoolArray:
     return np.array([edge in inside for edge in edges], dtype=np.bool_)
 
 
-def relaxed(problem: OpenProblem, share: float) -> Problem:
+def relaxed(problem: OpenProblem, *, favours_firsts: bool = False) -> Problem:
     """Return a plain problem of which every schedule of every choice gives one no longer.
 
     Each op works on its device for a time that is no longer than its own, and those of an option
@@ -58,8 +58,8 @@ def relaxed(problem: OpenProblem, share: float) -> Problem:
     Parameters
     ----------
     problem : OpenProblem
-    share : float
-        How much of an option's time its first op has: 0 the least, 1 the most that may be.
+    favours_firsts : bool
+        Whether the first op of an option has as much of its time as may be, else as little.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def relaxed(problem: OpenProblem, share: float) -> Problem:
         The ops of the base, then the rests.
     """
     base = problem.base
-    work = _work(problem, share)
+    work = _work(problem, favours_firsts)
     for rows in base.families:
         work[rows] = work[rows].min(axis=0)
     waits = base.duration - work
@@ -85,7 +85,7 @@ def relaxed(problem: OpenProblem, share: float) -> Problem:
     return _with_rests(base, work, lag, rests)
 
 
-def _work(problem: OpenProblem, share: float) -> IntArray:
+def _work(problem: OpenProblem, favours_firsts: bool) -> IntArray:
     work = problem.base.duration.copy()
     own = work.tolist()
     most, least = work.copy(), np.zeros_like(work)
@@ -94,8 +94,7 @@ def _work(problem: OpenProblem, share: float) -> IntArray:
         most[first] = min(most[first], option.duration)
         least[first] = max(least[first], option.duration - sum(own[op] for op in others))
     firsts = sorted({option.ops[0] for option in problem.options})
-    low = np.minimum(least, most)[firsts]
-    work[firsts] = low + (share * (most[firsts] - low)).astype(np.int64)
+    work[firsts] = (most if favours_firsts else np.minimum(least, most))[firsts]
     for option in problem.options:
         first, *others = option.ops
         left = option.duration - int(work[first])

@@ -69,7 +69,7 @@ class FusedOrderSearch:
 
     def schedule(self, order: IntArray) -> Schedule:
         """Return the schedule of a list."""
-        self._search(FusedPace(0, 0, 0, 0, 0), order.copy(), order)
+        self._search(FusedPace(0, 0, 0, 0), order.copy(), order)
         start, mate = np.split(self._found[:-1], 2)
         choice = np.unique(self._number[mate[mate >= 0]])
         problem = self._problem.problem(choice)
@@ -83,8 +83,6 @@ class FusedOrderSearch:
     def run(self, known: Schedule, clock: Clock, most: float, budget: OrderSearchBudget) -> None:
         """Anneal in rounds, each twice as long as the one before, from the best list.
 
-        Every other round counts the mean end of all ops beside the makespan.
-
         Parameters
         ----------
         known : Schedule
@@ -94,7 +92,7 @@ class FusedOrderSearch:
         budget : OrderSearchBudget
             Temperatures and steps.
         """
-        best, count, done, looks, share = self.order_of(known), len(self._level), 0, 1, 1
+        best, count, done, looks = self.order_of(known), len(self._level), 0, 1
         mean, value = float(self._problem.base.duration.mean()), known.makespan
         size = max(1, min(budget.steps, budget.steps_times_ops // count))
         while True:
@@ -106,10 +104,10 @@ class FusedOrderSearch:
                     return
                 fall = (budget.cold / budget.hot) ** (look // looks / (budget.levels - 1))
                 heat = round(mean * budget.hot * fall)
-                pace = FusedPace(size, heat, share, budget.reach, target)
+                pace = FusedPace(size, heat, budget.reach, target)
                 length, done = self._search(pace, order, best), done + size
                 if length < value:
                     value, found = length, self.schedule(best)
                     if not check_schedule(found.problem, found):
                         self._board.propose(found, FUSED)
-            looks, share = 2 * looks, 1 - share
+            looks *= 2

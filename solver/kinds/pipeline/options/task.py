@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from ppsolve.models.core.options import OpenProblem
@@ -11,7 +10,6 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.fused import choice_of_pairs
 from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
@@ -19,15 +17,13 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
-from ppsolve.solver.heuristics.parallel_search import Turns
-from ppsolve.solver.heuristics.params import OrderSearchBudget
 from ppsolve.solver.kinds.pipeline.chosen import any_schedule, has_best_choice, search_model
-from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly, solve_small_jointly
+from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly
 from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Meanwhile, Step, Steps, Turn, in_parallel, whole
+from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
@@ -38,9 +34,6 @@ from ppsolve.solver.run.steps import (
     has_time_to_search,
 )
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-SHARES = (0.0, 0.5, 1.0, 0.25, 0.75)
-"""Shares of the time of blocks that forwards have in relaxed problems."""
 
 
 def fits_a_model(turn: Turn) -> bool:
@@ -60,13 +53,9 @@ def has_lists(turn: Turn) -> bool:
 
 
 def has_time_for_parts(turn: Turn) -> bool:
-    """Apply where a schedule is known and a clock runs, to bound by parts of few devices."""
+    """Apply to many options where a schedule is known and a clock runs."""
     is_timed = turn.clock.is_limited and not turn.options.deterministic
-    return has_best_choice(turn) and fits_a_model(turn) and is_timed
-
-
-def _budget(turn: Turn) -> OrderSearchBudget:
-    return replace(turn.params.heuristics.orders, cold=turn.params.options.cold)
+    return has_best_choice(turn) and fits_a_model(turn) and is_timed and not fits_at_once(turn)
 
 
 def search_lists(turn: Turn) -> None:
@@ -77,7 +66,8 @@ def search_lists(turn: Turn) -> None:
     steps = params.options.steps_per_option * len(turn.task.open.options)
     most = float("inf") if is_timed and not fits_at_once(turn) else steps
     search = FusedOrderSearch(turn.task.open, board, turn.options.seed)
-    search.run(board.schedule, turn.clock, most, _budget(turn))
+    budget = replace(params.heuristics.orders, cold=params.options.cold)
+    search.run(board.schedule, turn.clock, most, budget)
 
 
 def bound_by_parts(turn: Turn) -> StopReason | None:
@@ -106,33 +96,18 @@ def bound_by_parts(turn: Turn) -> StopReason | None:
     return None
 
 
-def lists_meanwhile(turn: Turn) -> Turns:
-    """Return the search over lists of ops in turns."""
-    board, search = turn.board, FusedOrderSearch(turn.task.open, turn.board, turn.options.seed + 1)
-
-    def run(clock: Clock) -> None:
-        assert board.schedule is not None
-        search.run(board.schedule, clock, float("inf"), _budget(turn))
-
-    return run
-
-
-PARTS = Step(FEW_DEVICES, has_time_for_parts, lambda t: t.params.options.part_share, bound_by_parts)
-CPSAT = Step(EXACT, fits_a_model, whole, solve_jointly)
-MEANWHILE = (Meanwhile(FUSED, has_lists, lists_meanwhile),)
-
 OPTION_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
     Step(FUSED, has_lists, lambda t: t.params.options.order_share, search_lists),
     Step(
-        "quick exact",
-        fits_at_once,
-        lambda t: t.params.options.quick_share,
-        solve_small_jointly,
+        FEW_DEVICES,
+        has_time_for_parts,
+        lambda t: t.params.options.part_share,
+        bound_by_parts,
         EXACT_SLACK,
     ),
-    Step(EXACT, fits_a_model, whole, in_parallel(PARTS, CPSAT, meanwhile=MEANWHILE), EXACT_SLACK),
+    Step(EXACT, fits_a_model, whole, solve_jointly, EXACT_SLACK),
     SETTLED,
     VERIFIED,
     ROBUST,
@@ -158,7 +133,7 @@ class OptionsTask(ScheduleTask):
     steps: ClassVar[tuple[Step | Steps, ...]] = OPTION_STEPS
 
     def __init__(self, kind: Any, instance: Instance, problem: OpenProblem) -> None:
-        super().__init__(kind, instance, relaxed(problem, SHARES[0]))
+        super().__init__(kind, instance, relaxed(problem))
         self.open = problem
 
     @property
@@ -167,20 +142,20 @@ class OptionsTask(ScheduleTask):
         return self.open.base.tick_error
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Raise the bound by every analytic rule of several relaxed problems."""
+        """Raise the bound by every analytic rule of two relaxed problems."""
         super().find_bounds(clock)
-        for share in SHARES[1:]:
-            known = Relaxations(ImpliedOrder(relaxed(self.open, share)), clock)
-            for bound in quick_bounds(known):
-                self.board.raise_bound(bound.value, bound.name, bound.resource)
+        known = Relaxations(ImpliedOrder(relaxed(self.open, favours_firsts=True)), clock)
+        for bound in quick_bounds(known):
+            self.board.raise_bound(bound.value, bound.name, bound.resource)
         value, resource = last_forward(self.open)
         self.board.raise_bound(value, LAST_FORWARD, resource)
 
     def problem_of(self, given: Any) -> Problem:
-        """Return the problem of the blocks of a document, or of a `Schedule`."""
+        """Return the problem of the choice of a document, or of a `Schedule`."""
         if isinstance(given, Schedule):
             return self.open.problem(given.problem.choice)
-        return self.open.problem(choice_of_pairs(self.open, given.get("fused") or []))
+        found: Problem = self.kind.problem_of(self.instance, exact=False, document=given)
+        return found
 
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
@@ -195,10 +170,12 @@ class OptionsTask(ScheduleTask):
         base = self.open.base
         self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
 
-    @cached_property
-    def _horizon(self) -> int:
-        """A makespan within which there is a schedule, if there is any: all in turn."""
-        return int(self.open.base.duration.sum() + self.open.base.lag.sum())
+    def _model(self, lower: int, upper: int | None) -> Any:
+        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
+
+        if upper is None:  # all in turn
+            upper = int(self.open.base.duration.sum() + self.open.base.lag.sum())
+        return OptionsModel(self.open, lower, upper)
 
     def solve_jointly(self, limits: SearchLimits) -> ExactAnswer:
         """Search options and orders with one model of CP-SAT.
@@ -212,23 +189,9 @@ class OptionsTask(ScheduleTask):
         -------
         ExactAnswer
         """
-        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
-
         board = self.board
-        upper = self._horizon if board.value is None else board.value
-        return search_model(OptionsModel(self.open, board.bound.value, upper), board, limits)
+        return search_model(self._model(board.bound.value, board.value), board, limits)
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
-
-        upper = self._horizon if claimed is None else claimed - 1
-        return any_schedule(OptionsModel(self.open, 0, upper), limits)
-
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of the result that the best schedule has, its blocks among them."""
-        found = super().figures()
-        claims = (
-            None if self.schedule is None else self.kind.claims_of(self.instance, self.schedule)
-        )
-        return found | (claims or {})
+        return any_schedule(self._model(0, None if claimed is None else claimed - 1), limits)

@@ -125,12 +125,6 @@ class RuntimeTask(ScheduleTask):
             lowered_by="a runtime that runs other orders",
         )
 
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of the result that the best schedule has, modes among them."""
-        best = self.schedule
-        claims = None if best is None else self.kind.claims_of(self.instance, best)
-        return super().figures() | (claims or {})
-
     def runtime_figures(self, free: Result | None) -> RuntimeFigures:
         """Return the settings that were found, and what they cost.
 

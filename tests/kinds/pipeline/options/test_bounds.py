@@ -40,12 +40,12 @@ def durations(problem: Problem) -> dict[str, int]:
 
 def test_ops_share_the_time_of_a_block() -> None:
     """A forward has 1 of the 6 ticks at least, and all its 3 at most."""
-    assert durations(relaxed(blocks(), 0)) == {
+    assert durations(relaxed(blocks())) == {
         **{f"F0.{i}": 1 for i in range(3)},
         **{f"B0.{i}": 5 for i in range(3)},
         "rest0.0": 2,
     }
-    most = durations(relaxed(blocks(), 1))
+    most = durations(relaxed(blocks(), favours_firsts=True))
     assert (most["F0.1"], most["B0.1"]) == (3, 3)
     assert most["rest0.2"] == 2, "of the last backward, which nobody covers"
     assert sum(most.values()) == 3 + 2 * 6 + 5, "two blocks, and what is alone"
@@ -53,12 +53,12 @@ def test_ops_share_the_time_of_a_block() -> None:
 
 def test_what_waits_for_an_op_waits_as_long_as_it_surely_takes() -> None:
     """The first forward on the next device comes 3 ticks after its start, with 1 tick of work."""
-    problem = relaxed(blocks(num_devices=2, p2p={"latency": 1}), 0)
+    problem = relaxed(blocks(num_devices=2, p2p={"latency": 1}))
     assert durations(problem)["F0.1"] == 1
     lags = {(before, after): lag for before, after, lag in edges_of(problem)}
     assert lags["F0.1", "F1.1"] == 2 + 1
     assert lags["B1.0", "B0.0"] == 0 + 1, "in a block it is the last one to work"
-    shared = relaxed(blocks(num_devices=2, p2p={"latency": 1}), 1)
+    shared = relaxed(blocks(num_devices=2, p2p={"latency": 1}), favours_firsts=True)
     rests = [edge for edge in edges_of(shared) if edge[0] == "rest1.2" or edge[1] == "rest1.2"]
     assert rests == [("B1.2", "rest1.2", 0), ("rest1.2", "B0.2", 1)]
 
