@@ -156,9 +156,6 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
         h holds, amounts in the pool's unit.
     """
     whole, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
-    plain = _plain_holds(problem, pool, links, whole, unit)
-    if plain is not None:
-        return plain
     units: list[int] = whole.tolist()
     remaining = [units[index] for index in pool.acquire_amount.tolist()]
     acquires, releases = pool.acquire_op.tolist(), pool.release_op.tolist()
@@ -188,61 +185,9 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
     base = pool.initial - Fraction(excess, unit)
     first, last, amount = zip(*found, strict=True) if found else ((), (), ())
     ends = np.array([first, last], dtype=np.int64)
-    return _as_holds(ends[0], ends[1], np.array(amount, dtype=whole.dtype), base, unit)
-
-
-def _plain_holds(
-    problem: Problem, pool: Pool, links: Adjacency, whole: IntArray, unit: int
-) -> Holds | None:
-    """Return the holds where every release gives back a part of the one acquire of its label.
-
-    That is so in pipelines, where arrays do in a tenth of the time what the search for acquires
-    does; None where any release is not of this sort.
-    """
-    taken, given = whole[pool.acquire_amount], whole[pool.release_amount]
-    only = _only_acquires(problem, pool)
-    if only is None or not np.all(given > 0):
-        return None
-    first = pool.acquire_op[only]
-    left = taken.copy()
-    np.subtract.at(left, only, given)
-    if np.any(left < 0) or not np.all(links.successors.are_near(first, pool.release_op)):
-        return None
-    kept = left > 0
-    never = np.full(int(np.count_nonzero(kept)), ALWAYS, dtype=np.int64)
-    return _as_holds(
-        np.concatenate((first, pool.acquire_op[kept])),
-        np.concatenate((pool.release_op, never)),
-        np.concatenate((given, left[kept])),
-        pool.initial,
-        unit,
-    )
-
-
-def _as_holds(
-    acquire: IntArray, release: IntArray, amount: IntArray, base: Fraction, unit: int
-) -> Holds:
-    """Return holds of amounts in units."""
-    units, index = np.unique(amount, return_inverse=True)
-    amounts = tuple(Fraction(int(whole), unit) for whole in units.tolist())
-    return Holds(base, acquire, release, amounts, index.astype(np.int64))
-
-
-def _only_acquires(problem: Problem, pool: Pool) -> IntArray | None:
-    """Return the place of the only acquire of each release's stage and micro-batch.
-
-    None where some release has no micro-batch, or not exactly one such acquire.
-    """
-    span = int(problem.microbatch.max(initial=FREE)) + 2
-    label = problem.stage * span + problem.microbatch
-    taken, given = label[pool.acquire_op], label[pool.release_op]
-    order = np.argsort(taken, kind="stable")
-    taken = taken[order]
-    if not len(taken) or np.any(problem.microbatch[pool.release_op] == FREE):
-        return None
-    place = np.minimum(np.searchsorted(taken, given), len(taken) - 1)
-    is_alone = np.all(taken[1:] != taken[:-1])
-    return order[place] if is_alone and np.array_equal(taken[place], given) else None
+    distinct, index = np.unique(np.array(amount, dtype=whole.dtype), return_inverse=True)
+    amounts = tuple(Fraction(int(number), unit) for number in distinct.tolist())
+    return Holds(base, *ends, amounts, index.astype(np.int64))
 
 
 def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
