@@ -184,10 +184,10 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
     found += [(op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left]
     base = pool.initial - Fraction(excess, unit)
     first, last, amount = zip(*found, strict=True) if found else ((), (), ())
-    ends = np.array([first, last], dtype=np.int64)
+    acquire, release = np.array([first, last], dtype=np.int64)
     distinct, index = np.unique(np.array(amount, dtype=whole.dtype), return_inverse=True)
     amounts = tuple(Fraction(int(number), unit) for number in distinct.tolist())
-    return Holds(base, *ends, amounts, index.astype(np.int64))
+    return Holds(base, acquire, release, amounts, index.astype(np.int64))
 
 
 def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
