@@ -1,8 +1,8 @@
 """Kernels as text in LLVM's language.
 
-Kernels are written in a small part of Python: whole numbers, floats, int64 arrays and records of
-them; loops, conditions, and calls of parts. A part is translated anew in each place where it is
-called, so records and their fields cost nothing when a kernel runs. All else is refused.
+Kernels are written in a small part of Python: whole numbers, int64 arrays and records of them;
+loops, conditions, and calls of parts. A part is translated anew in each place where it is called,
+so records and their fields cost nothing when a kernel runs. All else is refused.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Statements(Expressions):
             for inner, item in zip(target.elts, value.items, strict=True):
                 self._assign(inner, item)
         elif isinstance(target, ast.Subscript):
-            number = self.body.converted(self.body.read(value), "i64")
+            number = self.body.read(value)
             self.body.run(f"store i64 {number.text}, ptr {self.address(target)}")
         else:
             raise UntranslatableError(f"line {target.lineno}: {ast.unparse(target)}")
@@ -204,7 +204,7 @@ class Statements(Expressions):
             address = self.address(target)
             before = Number(self.body.emit(f"load i64, ptr {address}"))
             after = self.operate(before, statement.op, self.number(statement.value), statement)
-            self.body.run(f"store i64 {self.body.converted(after, 'i64').text}, ptr {address}")
+            self.body.run(f"store i64 {after.text}, ptr {address}")
         elif isinstance(target, ast.Name) and target.id in self.frame.names:
             before = self.body.read(self.frame.names[target.id])
             after = self.operate(before, statement.op, self.number(statement.value), statement)
