@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +42,7 @@ class InlinedCall:
     """A call that is being translated in the place where it stands."""
 
     namespace: dict[str, Any]  # globals of the function
-    written: Counter[str]  # how often each local name is assigned
+    written: set[str]  # the names that it assigns
     exit: str  # label behind the call
     names: dict[str, Value] = field(default_factory=dict)  # what local names stand for
     result: Value | None = None  # room for what it returns
