@@ -59,42 +59,13 @@ class Neighbours:
     """
 
     def __init__(self, num_ops: int, source: IntArray, target: IntArray) -> None:
-        self._rows, order = rows_by(source, num_ops)
-        self._ends = target[order]
-        self._pointer: list[int] = self._rows.tolist()
-        self._targets: list[int] = self._ends.tolist()
+        rows, order = rows_by(source, num_ops)
+        self._pointer: list[int] = rows.tolist()
+        self._targets: list[int] = target[order].tolist()
 
     def of(self, op: int) -> list[int]:
         """Return the neighbours of an op."""
         return self._targets[self._pointer[op] : self._pointer[op + 1]]
-
-    def are_near(self, first: IntArray, last: IntArray) -> BoolArray:
-        """Return true where at most two edges lead from an op to another one.
-
-        Parameters
-        ----------
-        first, last : int64[k]
-            The pairs.
-
-        Returns
-        -------
-        bool[k]
-            By pair.
-        """
-        near: BoolArray = first == last
-        pair, op = np.arange(len(first)), first
-        for _ in range(2):
-            place, op = self._of_all(op)
-            pair = pair[place]
-            near[pair[op == last[pair]]] = True
-        return near
-
-    def _of_all(self, ops: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the neighbours of several ops, behind the places of these ops."""
-        first, count = self._rows[ops], self._rows[ops + 1] - self._rows[ops]
-        place = np.repeat(np.arange(len(ops)), count)
-        skipped = first - np.cumsum(count) + count
-        return place, self._ends[np.arange(len(place)) + skipped[place]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,17 +133,14 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
     reach: dict[int, set[int]] = {}
     found: list[tuple[int, int, int]] = []
     excess = 0
-    groups = _candidates(problem, pool)
-    near, wishes = _near_only(pool, groups, links), pool.release_amount.tolist()
-    for op, index, group, is_near in zip(releases, wishes, groups, near, strict=True):
+    groups, wishes = _candidates(problem, pool), pool.release_amount.tolist()
+    for op, index, group in zip(releases, wishes, groups, strict=True):
         wanted = units[index]
         for position in group:
             if wanted == 0:
                 break
             acquire = acquires[position]
-            if not remaining[position]:
-                continue
-            if not is_near and not _precedes(links.successors, reach, acquire, op):
+            if not remaining[position] or not _precedes(links.successors, reach, acquire, op):
                 continue
             share = min(wanted, remaining[position])
             found.append((acquire, op, share))
@@ -206,16 +174,6 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
         own = chain.from_iterable(by_label.get((place, each), ()) for each in units)
         groups.append(every if unit == FREE else list(own))
     return groups
-
-
-def _near_only(pool: Pool, groups: list[Sequence[int]], links: Adjacency) -> list[bool]:
-    """Return true for releases with a single candidate that is at most two edges before them."""
-    only = np.array([group[0] if len(group) == 1 else ALWAYS for group in groups], dtype=np.int64)
-    near = only != ALWAYS
-    first, last = pool.acquire_op[only[near]], pool.release_op[near]
-    near[near] = links.successors.are_near(first, last)
-    found: list[bool] = near.tolist()
-    return found
 
 
 def _precedes(successors: Neighbours, reach: dict[int, set[int]], first: int, last: int) -> bool:
