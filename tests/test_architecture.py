@@ -52,7 +52,6 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.exact.search",
     "ppsolve.solver.exact.variables",
     "ppsolve.solver.exact.window_lns",
-    "ppsolve.solver.exact.window_work",
     "ppsolve.solver.kinds.kfac.exact",
     "ppsolve.solver.kinds.overlap.least_bytes",
     "ppsolve.solver.kinds.pipeline.layers.model",

@@ -9,7 +9,6 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import FREE, Objective
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.exact.memory import (
     Demands,
     OrderLiterals,
@@ -19,7 +18,6 @@ from ppsolve.solver.exact.memory import (
 from ppsolve.solver.exact.params import MODEL
 from ppsolve.solver.exact.question import Rounding
 from ppsolve.solver.exact.variables import Variables
-from ppsolve.solver.exact.window_work import add_window_work
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
@@ -47,15 +45,8 @@ class Constraints:
         self.memory_is_exact = True
         self.has_many_literals, self.has_plain_intervals = False, True
 
-    def add_all(self, hint: Schedule | None = None, *, window_work: bool = False) -> Iterator[None]:
+    def add_all(self) -> Iterator[None]:
         """Add every rule, then the redundant ones: a new one is a module and one more line here.
-
-        Parameters
-        ----------
-        hint : Schedule, optional
-            Hints the variables of redundant rules.
-        window_work : bool
-            Count the work in every hole.
 
         Yields
         ------
@@ -66,8 +57,6 @@ class Constraints:
         yield from self._precedences()
         yield from self._no_overlap()
         yield from self._memory()
-        if window_work:
-            add_window_work(self.variables, hint)
 
     def _pins(self) -> Iterator[None]:
         for op in np.flatnonzero(self.problem.pinned != FREE).tolist():

@@ -110,7 +110,7 @@ class CpsatModel:
         question, clock
             As for `build`, with the same errors.
         """
-        for _ in self.constraints.add_all(question.known, window_work=question.window_work):
+        for _ in self.constraints.add_all():
             _ask(clock)
         add_objective(self.variables, self.implied)
         if question.known is not None:

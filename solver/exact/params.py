@@ -78,7 +78,6 @@ class ModelParams:
     complete_pairs: int = 4_000  # open pairs up to which each gets a literal where levels need some
     floating_pairs: int = 1_000  # the same where none does, but device spans are minimised
     edges_at_once: int = 1_000  # precedences between two looks at the clock: about 15 ms
-    window_literals: int = 60_000  # pairs of op and window up to which work in holes is counted
     small_span_literals: int = 30  # up to which device spans get all rules as linear relaxation
     device_paths: int = 200_000  # from left-out to kept ops up to which few devices are a problem
 

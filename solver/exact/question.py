@@ -90,8 +90,6 @@ class Question:
     known: Schedule | None = None  # the best known schedule: gives the horizon and the hint
     upper: int | None = None  # largest objective to look for, in ticks
     rounding: Rounding = "down"  # rounding of memory amounts that have no small exact scale
-    # count the work in every hole: proves more where holes are nearly full, takes longer
-    window_work: bool = False
 
 
 @dataclass(frozen=True)

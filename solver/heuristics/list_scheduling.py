@@ -14,7 +14,7 @@ from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.kernels.heaps import empty_heaps
-from ppsolve.solver.kernels.parallel_sgs import Ranking, run_parallel_sgs
+from ppsolve.solver.kernels.parallel_sgs import PATIENCE, Ranking, run_parallel_sgs
 from ppsolve.solver.kernels.serial_sgs import (
     SerialProblem,
     SerialState,
@@ -204,13 +204,15 @@ def generate_parallel(
 
 def _ranking(problem: Problem, rule: PriorityRule) -> Ranking:
     by_rank = problem.is_compute if rule.first_come else np.ones(problem.num_ops)
+    given = (rule.patience, rule.filler_patience)
+    patience, filler_patience = (round(min(each * PATIENCE, 2**20)) for each in given)
     return Ranking(
         rule.rank,
         rule.filler.astype(np.int64),
         by_rank.astype(np.int64),
         problem.pinned,
-        rule.patience,
-        rule.filler_patience,
+        patience,
+        filler_patience,
         int(rule.frees_memory),
         int(rule.reserve),
     )

@@ -12,6 +12,9 @@ from ppsolve.solver.kernels.heaps import Heaps, empty_heaps, first_item, first_k
 from ppsolve.solver.kernels.memory_state import MemoryState, give_back, shortage, take
 from ppsolve.solver.kernels.records import NEVER, MemoryUse, PrecedenceGraph, ResourceUse
 
+PATIENCE = 1024
+"""What a patience of 1 is for the kernel, which has no floats."""
+
 
 class Ranking(NamedTuple):
     """Priorities and preferences; see `ppsolve.solver.heuristics.list_scheduling.PriorityRule`."""
@@ -20,8 +23,8 @@ class Ranking(NamedTuple):
     filler: Any  # int64[n]: 1 for ops that fill idle time
     by_rank: Any  # int64[n]: 0 for ops that are served first come first served
     pinned: Any  # int64[n]: fixed starts, or -1
-    patience: float
-    filler_patience: float
+    patience: int  # in 1 / `PATIENCE`
+    filler_patience: int
     frees_memory: int  # 0 or 1
     reserve: int  # 0 or 1
 
@@ -177,7 +180,7 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
 
 
 @part
-def _worth_waiting(state: DispatchState, now: int, op: int, patience: float) -> bool:
+def _worth_waiting(state: DispatchState, now: int, op: int, patience: int) -> bool:
     """Return true if `op` should wait for a better one that is known to arrive soon."""
     heaps, ranking, arrivals = state.heaps, state.ranking, state.arrivals + state.home[op]
     while heaps.size[arrivals] > 0 and first_key(heaps, arrivals) <= now:
@@ -188,7 +191,7 @@ def _worth_waiting(state: DispatchState, now: int, op: int, patience: float) -> 
     if ranking.filler[op] == 0 and first_item(heaps, arrivals) > ranking.rank[op]:
         return False
     delay = now + state.graph.duration[op] - moment
-    return delay > 0 and moment - now <= patience * delay
+    return delay > 0 and (moment - now) * PATIENCE <= patience * delay
 
 
 @part
@@ -249,7 +252,7 @@ def _start(state: DispatchState, now: int, op: int) -> None:
 
 @part
 def _start_best(
-    state: DispatchState, start: Any, now: int, queue: int, resource: int, patience: float
+    state: DispatchState, start: Any, now: int, queue: int, resource: int, patience: int
 ) -> None:
     """Start the first op of a queue that can start (without a resource: all that can)."""
     while state.heaps.size[queue] > 0:
@@ -269,7 +272,7 @@ def _serve(state: DispatchState, start: Any, now: int, resource: int) -> None:
     heaps, ranking, fillers = state.heaps, state.ranking, state.fillers + resource
     patience = ranking.patience
     if resource == state.use.num_resources:
-        patience = 0.0
+        patience = 0
     # A filler; then any other op; then, where that did not start either, a filler that may wait.
     for turn in range(3):
         queue, wait = resource, patience
@@ -279,7 +282,7 @@ def _serve(state: DispatchState, start: Any, now: int, resource: int) -> None:
             awaited = _is_awaited(state, first_item(heaps, fillers))
             if turn == 0 and not (awaited and ranking.frees_memory):
                 continue
-            queue, wait = fillers, 0.0 if awaited else ranking.filler_patience
+            queue, wait = fillers, 0 if awaited else ranking.filler_patience
         if state.busy[resource] == 0:
             _start_best(state, start, now, queue, resource, wait)
 

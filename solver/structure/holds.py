@@ -59,42 +59,13 @@ class Neighbours:
     """
 
     def __init__(self, num_ops: int, source: IntArray, target: IntArray) -> None:
-        self._rows, order = rows_by(source, num_ops)
-        self._ends = target[order]
-        self._pointer: list[int] = self._rows.tolist()
-        self._targets: list[int] = self._ends.tolist()
+        rows, order = rows_by(source, num_ops)
+        self._pointer: list[int] = rows.tolist()
+        self._targets: list[int] = target[order].tolist()
 
     def of(self, op: int) -> list[int]:
         """Return the neighbours of an op."""
         return self._targets[self._pointer[op] : self._pointer[op + 1]]
-
-    def are_near(self, first: IntArray, last: IntArray) -> BoolArray:
-        """Return true where at most two edges lead from an op to another one.
-
-        Parameters
-        ----------
-        first, last : int64[k]
-            The pairs.
-
-        Returns
-        -------
-        bool[k]
-            By pair.
-        """
-        near: BoolArray = first == last
-        pair, op = np.arange(len(first)), first
-        for _ in range(2):
-            place, op = self._of_all(op)
-            pair = pair[place]
-            near[pair[op == last[pair]]] = True
-        return near
-
-    def _of_all(self, ops: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the neighbours of several ops, behind the places of these ops."""
-        first, count = self._rows[ops], self._rows[ops + 1] - self._rows[ops]
-        place = np.repeat(np.arange(len(ops)), count)
-        skipped = first - np.cumsum(count) + count
-        return place, self._ends[np.arange(len(place)) + skipped[place]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,26 +127,20 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
         h holds, amounts in the pool's unit.
     """
     whole, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
-    plain = _plain_holds(problem, pool, links, whole, unit)
-    if plain is not None:
-        return plain
     units: list[int] = whole.tolist()
     remaining = [units[index] for index in pool.acquire_amount.tolist()]
     acquires, releases = pool.acquire_op.tolist(), pool.release_op.tolist()
     reach: dict[int, set[int]] = {}
     found: list[tuple[int, int, int]] = []
     excess = 0
-    groups = _candidates(problem, pool)
-    near, wishes = _near_only(pool, groups, links), pool.release_amount.tolist()
-    for op, index, group, is_near in zip(releases, wishes, groups, near, strict=True):
+    groups, wishes = _candidates(problem, pool), pool.release_amount.tolist()
+    for op, index, group in zip(releases, wishes, groups, strict=True):
         wanted = units[index]
         for position in group:
             if wanted == 0:
                 break
             acquire = acquires[position]
-            if not remaining[position]:
-                continue
-            if not is_near and not _precedes(links.successors, reach, acquire, op):
+            if not remaining[position] or not _precedes(links.successors, reach, acquire, op):
                 continue
             share = min(wanted, remaining[position])
             found.append((acquire, op, share))
@@ -187,62 +152,10 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
     found += [(op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left]
     base = pool.initial - Fraction(excess, unit)
     first, last, amount = zip(*found, strict=True) if found else ((), (), ())
-    ends = np.array([first, last], dtype=np.int64)
-    return _as_holds(ends[0], ends[1], np.array(amount, dtype=whole.dtype), base, unit)
-
-
-def _plain_holds(
-    problem: Problem, pool: Pool, links: Adjacency, whole: IntArray, unit: int
-) -> Holds | None:
-    """Return the holds where every release gives back a part of the one acquire of its label.
-
-    That is so in pipelines, where arrays do in a tenth of the time what the search for acquires
-    does; None where any release is not of this sort.
-    """
-    taken, given = whole[pool.acquire_amount], whole[pool.release_amount]
-    only = _only_acquires(problem, pool)
-    if only is None or not np.all(given > 0):
-        return None
-    first = pool.acquire_op[only]
-    left = taken.copy()
-    np.subtract.at(left, only, given)
-    if np.any(left < 0) or not np.all(links.successors.are_near(first, pool.release_op)):
-        return None
-    kept = left > 0
-    never = np.full(int(np.count_nonzero(kept)), ALWAYS, dtype=np.int64)
-    return _as_holds(
-        np.concatenate((first, pool.acquire_op[kept])),
-        np.concatenate((pool.release_op, never)),
-        np.concatenate((given, left[kept])),
-        pool.initial,
-        unit,
-    )
-
-
-def _as_holds(
-    acquire: IntArray, release: IntArray, amount: IntArray, base: Fraction, unit: int
-) -> Holds:
-    """Return holds of amounts in units."""
-    units, index = np.unique(amount, return_inverse=True)
-    amounts = tuple(Fraction(int(whole), unit) for whole in units.tolist())
+    acquire, release = np.array([first, last], dtype=np.int64)
+    distinct, index = np.unique(np.array(amount, dtype=whole.dtype), return_inverse=True)
+    amounts = tuple(Fraction(int(number), unit) for number in distinct.tolist())
     return Holds(base, acquire, release, amounts, index.astype(np.int64))
-
-
-def _only_acquires(problem: Problem, pool: Pool) -> IntArray | None:
-    """Return the place of the only acquire of each release's stage and micro-batch.
-
-    None where some release has no micro-batch, or not exactly one such acquire.
-    """
-    span = int(problem.microbatch.max(initial=FREE)) + 2
-    label = problem.stage * span + problem.microbatch
-    taken, given = label[pool.acquire_op], label[pool.release_op]
-    order = np.argsort(taken, kind="stable")
-    taken = taken[order]
-    if not len(taken) or np.any(problem.microbatch[pool.release_op] == FREE):
-        return None
-    place = np.minimum(np.searchsorted(taken, given), len(taken) - 1)
-    is_alone = np.all(taken[1:] != taken[:-1])
-    return order[place] if is_alone and np.array_equal(taken[place], given) else None
 
 
 def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
@@ -261,16 +174,6 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
         own = chain.from_iterable(by_label.get((place, each), ()) for each in units)
         groups.append(every if unit == FREE else list(own))
     return groups
-
-
-def _near_only(pool: Pool, groups: list[Sequence[int]], links: Adjacency) -> list[bool]:
-    """Return true for releases with a single candidate that is at most two edges before them."""
-    only = np.array([group[0] if len(group) == 1 else ALWAYS for group in groups], dtype=np.int64)
-    near = only != ALWAYS
-    first, last = pool.acquire_op[only[near]], pool.release_op[near]
-    near[near] = links.successors.are_near(first, last)
-    found: list[bool] = near.tolist()
-    return found
 
 
 def _precedes(successors: Neighbours, reach: dict[int, set[int]], first: int, last: int) -> bool:

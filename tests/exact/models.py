@@ -9,7 +9,7 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact import constraints, device_part, window_work
+from ppsolve.solver.exact import constraints, device_part
 from ppsolve.solver.exact.model import CpsatModel
 from ppsolve.solver.exact.question import Question
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -20,17 +20,14 @@ def model_of(
     *,
     upper: int | None = None,
     hint: Schedule | None = None,
-    window_work: bool = False,
 ) -> CpsatModel:
     """Return the model of a problem that has room for a schedule."""
-    model = CpsatModel.build(
-        ImpliedOrder(problem), Question(0, hint, upper, window_work=window_work), Clock()
-    )
+    model = CpsatModel.build(ImpliedOrder(problem), Question(0, hint, upper), Clock())
     assert model is not None
     return model
 
 
 def change_model(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
     """Build models with other parameters, by name as in `ModelParams`."""
-    for module in (constraints, window_work, device_part):
+    for module in (constraints, device_part):
         monkeypatch.setattr(module, "MODEL", replace(module.MODEL, **values))

@@ -33,7 +33,7 @@ def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:
     most = schedule.value
     variables = Variables(cp_model.CpModel(), implied, windows, 0, most)
     model = CpsatModel(variables, Constraints(variables, implied), 0, most)
-    model.fill(Question(0, schedule, window_work=True), Clock())
+    model.fill(Question(0, schedule), Clock())
     proto = variables.model.proto
     assert sorted(proto.solution_hint.vars) == list(range(len(proto.variables)))
     solver = cp_model.CpSolver()

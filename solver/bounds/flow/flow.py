@@ -249,13 +249,7 @@ class Paths:
     @cached_property
     def tail(self) -> IntArray:
         """Least time after the end of each position, int64[m, V] in ticks."""
-        duration = self.flow.duration
-        tail = np.tile(self.flow.behind, (len(duration), 1))
-        for before, after, lag in reversed(self.edges):
-            np.maximum(
-                tail[:, before], lag + duration[:, after] + tail[:, after], out=tail[:, before]
-            )
-        return tail
+        return self.reversed.head
 
     @cached_property
     def precedes(self) -> np.typing.NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-INT, FLOAT, POINTER = "i64", "double", "ptr"
+INT, POINTER = "i64", "ptr"
 """Kinds of numbers, by LLVM's names. Truth is an `INT`, 0 or 1."""
 
 
@@ -72,32 +72,31 @@ class ArgumentLayout:
     fields: tuple[ArgumentLayout, ...] = ()
 
 
-def layout_of(value: Any, annotation: str = "") -> ArgumentLayout:
+def layout_of(value: Any) -> ArgumentLayout:
     """Return the layout of an argument, and of all like it.
 
     Parameters
     ----------
-    value : int, float, ndarray or NamedTuple
+    value : int, ndarray or NamedTuple
         The argument.
-    annotation : str
-        The type that its parameter or field is declared with: a float may come as 0.
 
     Returns
     -------
     ArgumentLayout
         How it is passed.
+
+    Raises
+    ------
+    UntranslatableError
+        The argument, or a field of it, is a float.
     """
     if isinstance(value, np.ndarray):
         return ArgumentLayout(POINTER)
     if isinstance(value, tuple):
-        names = getattr(value, "_fields", ())
-        types = [_name_of(type(value).__annotations__.get(name)) for name in names]
-        return ArgumentLayout("record", names, tuple(map(layout_of, value, types)))
-    return ArgumentLayout(FLOAT if annotation == "float" or isinstance(value, float) else INT)
-
-
-def _name_of(annotation: Any) -> str:
-    return str(getattr(annotation, "__forward_arg__", getattr(annotation, "__name__", annotation)))
+        return ArgumentLayout("record", getattr(value, "_fields", ()), tuple(map(layout_of, value)))
+    if isinstance(value, float):
+        raise UntranslatableError(f"the float {value}")
+    return ArgumentLayout(INT)
 
 
 class Body:
@@ -214,7 +213,7 @@ class Body:
         Parameters
         ----------
         room, value : Value
-            Slots, and a value of the same shape; a whole number may go where a float is.
+            Slots, and a value of the same shape.
 
         Raises
         ------
@@ -228,34 +227,9 @@ class Body:
             for inner, item in zip(room.items, value.items, strict=True):
                 self.store(inner, item)
         elif isinstance(room, Slot):
-            number = self.converted(self.read(value), room.kind)
-            self.lines.append(f"store {room.kind} {number.text}, ptr {room.text}")
+            self.lines.append(f"store {room.kind} {self.read(value).text}, ptr {room.text}")
         else:
             raise UntranslatableError("a name stands for values of two types")
-
-    def converted(self, number: Number, kind: str) -> Number:
-        """Return a number as one of a kind; whole ones may become floats.
-
-        Parameters
-        ----------
-        number, kind : Number, str
-            A constant or register; `INT`, `FLOAT` or `POINTER`.
-
-        Returns
-        -------
-        Number
-            Of that kind.
-
-        Raises
-        ------
-        UntranslatableError
-            If a float would have to become whole.
-        """
-        if number.kind == kind:
-            return number
-        if number.kind == INT and kind == FLOAT:
-            return Number(self.emit(f"sitofp i64 {number.text} to double"), FLOAT)
-        raise UntranslatableError(f"{number.kind} where {kind} was before")
 
     def whole(self, truth: str) -> Number:
         """Return truth as a number, 0 or 1."""

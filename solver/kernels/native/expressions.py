@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-import struct
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ppsolve.solver.kernels.native.body import (
-    FLOAT,
     INT,
     Array,
     Body,
@@ -27,18 +24,13 @@ _WHOLE: dict[type[ast.operator], str] = {
     ast.RShift: "ashr",
     ast.BitOr: "or",
 }
-_FLOATING: dict[type[ast.operator], str] = {
-    ast.Add: "fadd",
-    ast.Sub: "fsub",
-    ast.Mult: "fmul",
-}
-_COMPARED: dict[type[ast.cmpop], tuple[str, str]] = {
-    ast.Eq: ("icmp eq", "fcmp oeq"),
-    ast.NotEq: ("icmp ne", "fcmp une"),
-    ast.Lt: ("icmp slt", "fcmp olt"),
-    ast.LtE: ("icmp sle", "fcmp ole"),
-    ast.Gt: ("icmp sgt", "fcmp ogt"),
-    ast.GtE: ("icmp sge", "fcmp oge"),
+_COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "slt",
+    ast.LtE: "sle",
+    ast.Gt: "sgt",
+    ast.GtE: "sge",
 }
 
 RANGE = ("first", "end", "step")
@@ -50,7 +42,7 @@ class InlinedCall:
     """A call that is being translated in the place where it stands."""
 
     namespace: dict[str, Any]  # globals of the function
-    written: Counter[str]  # how often each local name is assigned
+    written: set[str]  # the names that it assigns
     exit: str  # label behind the call
     names: dict[str, Value] = field(default_factory=dict)  # what local names stand for
     result: Value | None = None  # room for what it returns
@@ -115,7 +107,7 @@ class Expressions:
         array = self.value(node.value)
         if not isinstance(array, Array):
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
-        place = index = self.body.converted(self.number(node.slice), INT).text
+        place = index = self.number(node.slice).text
         if not place.isdigit():
             length = self.body.read(array.length).text
             is_behind = self.body.emit(f"icmp slt i64 {place}, 0")
@@ -166,19 +158,13 @@ class Expressions:
         Returns
         -------
         Number
-            A float where an operand is one, or in a true division.
 
         Raises
         ------
         UntranslatableError
-            If the operator has no translation for these kinds.
+            If the operator has no translation.
         """
         emit, kind = self.body.emit, type(operator)
-        if FLOAT in (left.kind, right.kind):
-            one, two = self.body.converted(left, FLOAT), self.body.converted(right, FLOAT)
-            if kind not in _FLOATING:
-                raise UntranslatableError(f"{kind.__name__} of floats")
-            return Number(emit(f"{_FLOATING[kind]} double {one.text}, {two.text}"), FLOAT)
         self._refuse_operands(left.text, right.text, kind, node)
         if kind in _WHOLE:
             return Number(emit(f"{_WHOLE[kind]} i64 {left.text}, {right.text}"))
@@ -225,8 +211,6 @@ class Expressions:
         if not isinstance(node.op, ast.USub):
             return None
         number = self.number(node.operand)
-        if number.kind == FLOAT:
-            return Number(self.body.emit(f"fneg double {number.text}"), FLOAT)
         if number.text.isdigit():
             return Number(str(-int(number.text)))
         return self.operate(Number("0"), ast.Sub(), number, node)
@@ -242,15 +226,10 @@ class Expressions:
         return self._test(left, node.ops[0], self.body.settle(self.value(node.comparators[0])))
 
     def _test(self, left: Number, operator: ast.cmpop, right: Value) -> str:
-        emit = self.body.emit
-        two = self.body.read(right)
         if type(operator) not in _COMPARED:
             raise UntranslatableError(type(operator).__name__)
-        whole, floating = _COMPARED[type(operator)]
-        if left.kind == two.kind == INT:
-            return emit(f"{whole} i64 {left.text}, {two.text}")
-        one, two = self.body.converted(left, FLOAT), self.body.converted(two, FLOAT)
-        return emit(f"{floating} double {one.text}, {two.text}")
+        two = self.body.read(right)
+        return self.body.emit(f"icmp {_COMPARED[type(operator)]} i64 {left.text}, {two.text}")
 
     def condition(self, node: ast.expr, yes: str, no: str) -> None:
         """Add a jump to one of two labels.
@@ -336,12 +315,12 @@ class Expressions:
             return arguments[0].length
         numbers = [self.body.read(argument) for argument in arguments]
         if name == "range":
-            return _range([self.body.converted(number, INT) for number in numbers])
-        if name == "int" and numbers[0].kind == INT:
+            return _range(numbers)
+        if name == "int":
             return numbers[0]
         if name == "bool":
             return self.body.whole(self._truth(numbers[0]))
-        if name not in ("min", "max") or FLOAT in (number.kind for number in numbers):
+        if name not in ("min", "max"):
             return None
         best = numbers[0].text
         for number in numbers[1:]:
@@ -350,8 +329,6 @@ class Expressions:
 
 
 def _constant(value: Any) -> Number | None:
-    if isinstance(value, float):
-        return Number(f"0x{struct.pack('>d', value).hex()}", FLOAT)
     is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
     return Number(str(int(value))) if is_whole else None
 

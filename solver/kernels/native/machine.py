@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import ctypes
 import hashlib
-import struct
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -14,7 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ppsolve.solver.kernels.cache import store, stored
-from ppsolve.solver.kernels.native.body import FAULT, FLOAT, POINTER, ArgumentLayout, layout_of
+from ppsolve.solver.kernels.native.body import FAULT, POINTER, ArgumentLayout, layout_of
 from ppsolve.solver.kernels.native.translate import SYMBOL, translate
 
 llvm.initialize_native_target()
@@ -52,13 +51,8 @@ def machine_code(
     UntranslatableError
         If the kernel uses something that has no translation.
     """
-    types = function.__annotations__
-    names = function.__code__.co_varnames[: len(arguments)]
-    layouts = [
-        layout_of(value, str(types.get(name, "")))
-        for name, value in zip(names, arguments, strict=True)
-    ]
-    returns = str(types.get("return")) != "None"
+    layouts = [layout_of(value) for value in arguments]
+    returns = str(function.__annotations__.get("return")) != "None"
     if is_checked:
         layouts.append(ArgumentLayout(FAULT))
         return CheckedCode(object_of(translate(function, layouts, parts)), layouts, returns)
@@ -190,7 +184,5 @@ def _append(
         block, address = _block(value, layout, kept, copies)
         kept.append(block)
         words.append(address)
-    elif layout.kind == FLOAT:
-        words.append(struct.unpack("q", struct.pack("d", value))[0])
     else:
         words.append(int(value))

@@ -1,15 +1,14 @@
 """Kernels as text in LLVM's language.
 
-Kernels are written in a small part of Python: whole numbers, floats, int64 arrays and records of
-them; loops, conditions, and calls of parts. A part is translated anew in each place where it is
-called, so records and their fields cost nothing when a kernel runs. All else is refused.
+Kernels are written in a small part of Python: whole numbers, int64 arrays and records of them;
+loops, conditions, and calls of parts. A part is translated anew in each place where it is called,
+so records and their fields cost nothing when a kernel runs. All else is refused.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import FunctionType
@@ -126,7 +125,7 @@ class Statements(Expressions):
     """Adds the instructions of statements to a body."""
 
     def __init__(self, body: Body, parts: set[Callable[..., Any]]) -> None:
-        super().__init__(body, InlinedCall({}, Counter(), ""))
+        super().__init__(body, InlinedCall({}, set(), ""))
         self._parts = parts
 
     def call(self, function: Any, arguments: list[Value]) -> Value | None:
@@ -169,9 +168,6 @@ class Statements(Expressions):
         """Let a name stand for a value from here on."""
         frame = self.frame
         if name not in frame.names:
-            if frame.written[name] == 1 and _is_given(value):
-                frame.names[name] = value
-                return
             frame.names[name] = self.body.slots(value)
         self.body.store(frame.names[name], value)
 
@@ -184,7 +180,7 @@ class Statements(Expressions):
             for inner, item in zip(target.elts, value.items, strict=True):
                 self._assign(inner, item)
         elif isinstance(target, ast.Subscript):
-            number = self.body.converted(self.body.read(value), "i64")
+            number = self.body.read(value)
             self.body.run(f"store i64 {number.text}, ptr {self.address(target)}")
         else:
             raise UntranslatableError(f"line {target.lineno}: {ast.unparse(target)}")
@@ -204,7 +200,7 @@ class Statements(Expressions):
             address = self.address(target)
             before = Number(self.body.emit(f"load i64, ptr {address}"))
             after = self.operate(before, statement.op, self.number(statement.value), statement)
-            self.body.run(f"store i64 {self.body.converted(after, 'i64').text}, ptr {address}")
+            self.body.run(f"store i64 {after.text}, ptr {address}")
         elif isinstance(target, ast.Name) and target.id in self.frame.names:
             before = self.body.read(self.frame.names[target.id])
             after = self.operate(before, statement.op, self.number(statement.value), statement)
@@ -281,7 +277,6 @@ class Statements(Expressions):
     def _each(self, statement: ast.For, items: Sequence[Value]) -> None:
         """Add the statements once for each item of a tuple."""
         behind = self.body.fresh("l")
-        self.frame.written.update(_written(statement.target))  # each item is another value
         for item in items:
             self._assign(statement.target, item)
             following = self.body.fresh("l")
@@ -328,15 +323,6 @@ class Statements(Expressions):
         return emit(f"select i1 {falls}, i1 {other}, i1 {test}")
 
 
-def _is_given(value: Value) -> bool:
-    """Return true if a value is an array or a record as it was passed to the kernel."""
-    if isinstance(value, Array):
-        return value.pointer.text.startswith("%a") and value.length.text.startswith("%a")
-    if isinstance(value, Record):
-        return all(map(_is_given, value.items))
-    return isinstance(value, Number) and value.text.startswith("%a")
-
-
 @cache
 def _definition(function: FunctionType) -> ast.FunctionDef:
     code = function.__code__
@@ -356,10 +342,10 @@ def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
     }
 
 
-def _written(node: ast.AST) -> Counter[str]:
-    """Return the number of assignments to each name of a function, or of a target."""
-    return Counter(
+def _written(function: ast.FunctionDef) -> set[str]:
+    """Return the names that a function assigns."""
+    return {
         each.id
-        for each in ast.walk(node)
+        for each in ast.walk(function)
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    )
+    }

@@ -35,8 +35,6 @@ class RefreshSearchParams:
     """Shares of the exact search for one refresh, and the largest model that is built."""
 
     max_places: int = 1_000_000  # pairs of a part and a hole: each may be an interval of a domain
-    plain_share: float = 0.5  # of the time, for the model that does not count the work in holes
-    plain_units: float = 10.0  # deterministic time of that model where there is no limit
     first_pass: float = 5.0  # most seconds or units for a number, so that larger ones get a turn
     tie_break: float = 3.0  # most seconds or units for the tie-break of a component
     reserve: float = 1.25  # shares are so much smaller, so that tie-breaks have time left
@@ -182,20 +180,14 @@ class ComponentSearch:
         if self.is_too_large(iterations):
             return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
-        plain, counted = self._plain(limits), limits.scaled(1 - self.params.plain_share)
-        outcome = self._solve(implied, Question(0), plain)
-        if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            outcome = self._solve(implied, Question(0, window_work=True), counted)
+        began = time.monotonic()
+        outcome = self._solve(implied, Question(0), limits)
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
-            outcome = self._solve(implied, Question(0, window_work=True, rounding="up"), counted)
+            left = limits.less(time.monotonic() - began, outcome.deterministic_time)
+            outcome = self._solve(implied, Question(0, rounding="up"), left)
             return replace(outcome, infeasible=False)
         return outcome
-
-    def _plain(self, limits: SearchLimits) -> SearchLimits:
-        if limits.seconds is None and limits.deterministic is None:
-            return replace(limits, deterministic=self.params.plain_units)
-        return limits.scaled(self.params.plain_share)
 
     def _solve(
         self, implied: ImpliedOrder, question: Question, limits: SearchLimits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -61,15 +61,12 @@ class ContendedStreams:
 
     def copy(self) -> ContendedStreams:
         """Return a copy that runs on by itself."""
-        queues = {group: list(queue) for group, queue in self.queues.items()}
-        return ContendedStreams(
-            self.slowdown,
-            self.length,
-            self.clock,
-            dict(self.start),
-            dict(self.end),
-            queues,
-            dict(self.left),
+        return replace(
+            self,
+            start=dict(self.start),
+            end=dict(self.end),
+            queues={group: list(queue) for group, queue in self.queues.items()},
+            left=dict(self.left),
         )
 
     def run(self, node: int) -> None:

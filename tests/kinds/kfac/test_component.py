@@ -22,6 +22,7 @@ from ppsolve.solver.kinds.kfac.requirements import fits_one_period
 from tests.kinds.kfac.cases import pattern_of
 
 UNKNOWN = ExactAnswer(None, None, False, StopReason.TIME, True, 0.0)
+USED = 2.0  # deterministic time of a schedule
 REFUTED = ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
 STOPPED = ExactAnswer(None, None, False, StopReason.INTERRUPTED, True, 0.0)
 FOUND = "found by the real search"
@@ -122,7 +123,7 @@ def test_an_interrupt_ends_the_search(pattern: RefreshPattern) -> None:
     assert len(search.tried) == 1
 
 
-# One number: the plain model, then the work in every hole, then amounts rounded up -------------
+# One number, then amounts rounded up ------------------------------------------------------------
 
 
 class Said:
@@ -130,11 +131,11 @@ class Said:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[bool, str]] = []
+        self.asked: list[str] = []
         self.limits: list[SearchLimits] = []
 
     def __call__(self, implied: Any, question: Any, limits: SearchLimits) -> ExactAnswer:
-        self.asked.append((question.window_work, question.rounding))
+        self.asked.append(question.rounding)
         self.limits.append(limits)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -142,7 +143,7 @@ class Said:
         if isinstance(answer, tuple):
             start = np.array(answer[: implied.problem.num_ops], dtype=np.int64)
             schedule = Schedule(implied.problem, start)
-            return ExactAnswer(schedule, answer[-1], False, StopReason.PROVED, False, 0.0)
+            return ExactAnswer(schedule, answer[-1], False, StopReason.PROVED, False, USED)
         found: ExactAnswer = answer
         return found
 
@@ -163,35 +164,21 @@ BAD = (0, 4, 10, 14, 2, 3, 3, 0)
 """F and B of two iterations, three inversions (two of BAD overlap), and the bound."""
 
 
-def test_where_the_plain_model_is_undecided_the_work_in_the_holes_is_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said, outcome = attempt(monkeypatch, UNKNOWN, REFUTED)
-    assert said.asked == [(False, "down"), (True, "down")]
-    assert outcome.infeasible
-    # The two share the time; without any limit the first is held back.
-    assert [limits.seconds for limits in said.limits] == [30, 30]
-    said, _ = attempt(monkeypatch, UNKNOWN, UNKNOWN, seconds=None)
-    assert said.limits[0].deterministic is not None
-    assert (said.limits[1].seconds, said.limits[1].deterministic) == (None, None)
-    said, _ = attempt(monkeypatch, UNKNOWN, UNKNOWN, seconds=None, deterministic=6)
-    assert [limits.deterministic for limits in said.limits] == [3, 3]
-
-
-@pytest.mark.parametrize("answer", [GOOD, REFUTED, STOPPED])
-def test_what_the_plain_model_settles_is_not_asked_again(
+@pytest.mark.parametrize("answer", [GOOD, REFUTED, UNKNOWN, STOPPED])
+def test_one_question_is_asked_where_no_rule_is_broken(
     monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     said, outcome = attempt(monkeypatch, answer)
-    assert said.asked == [(False, "down")]
+    assert said.asked == ["down"]
     assert (outcome.schedule is not None) == (answer is GOOD)
 
 
 def test_a_schedule_that_breaks_a_rule_is_asked_for_again_with_amounts_rounded_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said, outcome = attempt(monkeypatch, BAD, GOOD)
-    assert said.asked == [(False, "down"), (True, "up")]
+    said, outcome = attempt(monkeypatch, BAD, GOOD, seconds=None, deterministic=6)
+    assert said.asked == ["down", "up"]
+    assert [limits.deterministic for limits in said.limits] == [6, 6 - USED]
     assert outcome.schedule is not None
     assert check_schedule(outcome.schedule.problem, outcome.schedule) == []
 
