@@ -204,7 +204,7 @@ def test_equal_micro_batches_need_none_of_them(name: str) -> None:
     instance = parse_instance(pipeline(times={"forward": [1, 2], "backward": 3}))
     outcome = run_heuristic(name, instance, lower(instance))
     assert outcome.status is HeuristicStatus.NOT_APPLICABLE
-    assert outcome.reason == "needs unequal micro-batches"
+    assert outcome.reason == "needs unequal micro-batches that are not sliced"
 
 
 def test_cyclic_needs_transfers_that_take_no_time() -> None:
