@@ -35,7 +35,6 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
-    COMPUTE_KINDS,
 )
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
@@ -121,9 +120,8 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
 
 
 def _is_whole(order: Order) -> bool:
-    indices = int(order.microbatch.max(initial=0)) + 1
-    keys = (order.stage * len(COMPUTE_KINDS) + order.kind) * indices + order.microbatch
-    return len(set(keys.tolist())) == len(order)
+    actions = np.stack([order.stage, order.kind, order.microbatch])
+    return np.unique(actions, axis=1).shape == actions.shape
 
 
 def with_collectives(heuristic: Heuristic) -> Heuristic:

@@ -136,12 +136,12 @@ class RouteRun:
         if memory is None:
             return most
         for device in range(len(most)):
-            level = 0
-            for position, microbatch in self.served[self.route.compute_queue(device)]:
-                at = shape.stage(position), microbatch
-                if shape.is_forward(position):
-                    most[device] = max(most[device], level + memory.peak[at])
-                level += int(memory.stored[at]) * (1 if shape.is_forward(position) else -1)
+            served = self.served[self.route.compute_queue(device)]
+            position, microbatch = np.array(served, dtype=np.int64).reshape(-1, 2).T
+            at, is_forward = (shape.stage(position), microbatch), shape.is_forward(position)
+            change = np.where(is_forward, 1, -1) * memory.stored[at]
+            needed = np.cumsum(change) - change + memory.peak[at]
+            most[device] = needed[is_forward].max(initial=0)
         return most
 
     @property
