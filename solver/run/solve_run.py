@@ -9,6 +9,7 @@ from typing import Any
 
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.result import (
+    BoundEntry,
     HeuristicEntry,
     HeuristicStatus,
     Result,
@@ -21,7 +22,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.interruptible import call_within
 from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.run.entries import bound_entries, relative_gap, versions
+from ppsolve.solver.run.entries import relative_gap, versions
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener, ProgressReporter
@@ -215,7 +216,7 @@ class SolveRun:
             "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
             "instance_document": Deferred(partial(instance_data, task.instance)),
-            "bounds": bound_entries(task.bounds, task.shown),
+            "bounds": [BoundEntry(name=b.name, value=task.shown(b.value)) for b in task.bounds],
             "heuristics": [self._entry(outcome) for outcome in self._in_order()],
             "steps": self._steps,
             **({} if status is Status.INFEASIBLE else self._found()),

@@ -180,15 +180,12 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
 
 
 def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:
-    seen: set[bytes] = set()
-    found = []
+    found: dict[bytes, IntArray] = {}
     for table in tables:
         orders = [patterns[number] for number in table[table >= 0].tolist()]
         key = b"".join(order.slot.tobytes() + order.position.tobytes() for order in orders)
-        if key not in seen:
-            seen.add(key)
-            found.append(table)
-    return found
+        found.setdefault(key, table)
+    return list(found.values())
 
 
 def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
