@@ -81,9 +81,17 @@ class SolveRun:
 
     def execute(self) -> Result:
         """Run every step until the optimum is proved or a limit is reached."""
+        turn = Turn(
+            task=self.task,
+            options=self.options,
+            clock=self.clock,
+            heuristics=tuple(self.heuristics),
+            params=self.params,
+            tell=self._reporter.tell,
+        )
         with answering_within(self.clock.left):
             try:
-                self._walk(self.task.steps, self._turn(self.clock))
+                self._walk(self.task.steps, turn)
             except MemoryInfeasible as error:
                 self._stop(StopReason.INFEASIBLE, str(error))
             except KeyboardInterrupt:
@@ -93,16 +101,6 @@ class SolveRun:
         if self.board.failure is not None:
             raise self.board.failure
         return self._result()
-
-    def _turn(self, clock: Clock) -> Turn:
-        return Turn(
-            task=self.task,
-            options=self.options,
-            clock=clock,
-            heuristics=tuple(self.heuristics),
-            params=self.params,
-            tell=self._reporter.tell,
-        )
 
     def _walk(self, steps: Iterable[Step | Steps], turn: Turn) -> None:
         for step in steps:
