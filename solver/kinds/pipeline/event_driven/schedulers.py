@@ -91,6 +91,16 @@ def strict_1f1b(route: Route, waits: Waits | None = None) -> RouteRun:
 
     The order of each device is one of micro-batches and directions; which of its stages has a turn
     is what has arrived.
+
+    Parameters
+    ----------
+    route : Route
+    waits : Waits, optional
+        Visits that wait for others besides.
+
+    Returns
+    -------
+    RouteRun
     """
     shape, last = route.shape, route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]

@@ -39,7 +39,19 @@ MicrobatchSet = tuple[int, ...]
 
 
 def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
-    """Return how many micro-batches a replica may run, where they may be exchanged."""
+    """Return the numbers of micro-batches that a replica may run if replicas exchange them.
+
+    Parameters
+    ----------
+    replicas : Replicas
+    num_microbatches : int
+        Of the step.
+
+    Returns
+    -------
+    range
+        Ascending.
+    """
     if replicas.counts == "equal":
         each = num_microbatches // replicas.count
         return range(each, each + 1)
