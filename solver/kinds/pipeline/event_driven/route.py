@@ -343,8 +343,8 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
 class _Events:
     def __init__(self, route: Route, servers: Sequence[Server], waits: Waits) -> None:
         self.route, self.servers = route, servers
-        self.missing = {visit: set(others) for visit, others in waits.items()}
-        self.held: set[Visit] = set()
+        # What each visit still waits for, its own arrival included.
+        self.missing = {visit: {visit, *others} for visit, others in waits.items()}
         self.waiting: dict[Visit, list[Visit]] = defaultdict(list)
         for visit, others in waits.items():
             for other in others:
@@ -361,15 +361,16 @@ class _Events:
 
     def run(self) -> RouteRun:
         for microbatch in range(self.route.num_microbatches):
-            self._arrive(Visit(0, microbatch))
+            self._arrive(Visit(0, microbatch), Visit(0, microbatch))
         while self._start_all():
             for end in self._next_ends():
                 self._finish(end)
         return RouteRun(self.route, self.served, self.start)
 
-    def _arrive(self, visit: Visit) -> None:
-        if self.missing.get(visit):
-            self.held.add(visit)
+    def _arrive(self, visit: Visit, event: Visit) -> None:
+        missing = self.missing.get(visit, set())
+        missing.discard(event)
+        if missing:
             return
         queue = self.queue[visit.position]
         self.servers[queue].arrive(visit)
@@ -402,21 +403,18 @@ class _Events:
 
     def _finish(self, end: _End) -> None:
         if end.arrives:
-            self._arrive(end.visit)
+            self._arrive(end.visit, end.visit)
             return
         position, microbatch = end.visit
         queue = self.queue[position]
         self.is_busy[queue] = False
         self.touched.add(queue)
         for visit in self.waiting.get(end.visit, ()):
-            self.missing[visit].discard(end.visit)
-            if visit in self.held and not self.missing[visit]:
-                self.held.remove(visit)
-                self._arrive(visit)
+            self._arrive(visit, end.visit)
         if position + 1 == len(self.queue):
             return
         following = Visit(position + 1, microbatch)
         if self.lag[position]:
             heappush(self.ends, _End(end.time + self.lag[position], following, True))
         else:
-            self._arrive(following)
+            self._arrive(following, following)
