@@ -83,13 +83,11 @@ class OrderedModes:
         if waits:
             edges.append(_gradients(problem))
         schedule = chains.timed(problem, *edges)
-        over = [str(each) for each in check_schedule(problem, schedule) if each.rule == "memory"]
-        overfull = [
-            device
-            for device in range(self.problems.instance.num_devices)
-            if any(f"device {device} " in text for text in over)
-        ]
-        return _OrderedChoice(schedule, self.orders, tuple(overfull))
+        broken = check_schedule(problem, schedule)
+        over = " ".join(str(each) for each in broken if each.rule == "memory")
+        devices = range(self.problems.instance.num_devices)
+        overfull = tuple(device for device in devices if f"device {device} " in over)
+        return _OrderedChoice(schedule, self.orders, overfull)
 
     @cached_property
     def times(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -152,7 +152,8 @@ class JointModel:
         pool, compute = f"device {device}", f"device {device}"
         forward_end = self.end[forward]
         for number in range(1, len(literals)):
-            literal, rest = literals[number], self._rest(stage, microbatch, number)
+            literal = literals[number]
+            rest = Fraction(np.broadcast_to(modes.rest(stage, number), modes.shape[1])[microbatch])
             drop, take = forward_end, self.start[returning]
             if number == modes.offloading:
                 if not rest:
@@ -181,10 +182,6 @@ class JointModel:
                     MemoryEvent(take, rest, literal),
                 ]
 
-    def _rest(self, stage: int, microbatch: int, number: int) -> Fraction:
-        rest = np.broadcast_to(self.modes.rest(stage, number), self.modes.shape[1])
-        return Fraction(rest[microbatch])
-
     def _optional_op(
         self, kind: str, cell: tuple[int, ...], time: Any, literal: Any, resource: str
     ) -> tuple[Any, Any]:
@@ -207,12 +204,17 @@ class JointModel:
 
     def _add_plain_rules(self) -> None:
         problem, cp = self.problem, self.cp
-        for before, after, lag in zip(
-            problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True
-        ):
-            cp.add(self.end[before] + lag <= self.start[after])
-        for before, after in self._index_pairs():
-            cp.add(self.start[before] <= self.start[after])
+        edges = problem.before.tolist(), problem.after.tolist(), problem.lag.tolist()
+        for one, other, lag in zip(*edges, strict=True):
+            cp.add(self.end[one] + lag <= self.start[other])
+        # Alike micro-batches are put in index order; where every one has a mode of its own, only
+        # their first forwards are.
+        before, after, _ = index_order(problem)
+        if self.modes.decide == "microbatch":
+            first = np.isin(before, self._grid["F"][0])
+            before, after = before[first], after[first]
+        for one, other in zip(before.tolist(), after.tolist(), strict=True):
+            cp.add(self.start[one] <= self.start[other])
         for number, ops in enumerate(problem.ops_by_resource):
             busy = self._busy[problem.resource_names[number]]
             busy += [self._interval(op) for op in ops.tolist() if problem.holds_place[op]]
@@ -225,17 +227,6 @@ class JointModel:
         if op not in self._lengthened:
             return self.cp.new_fixed_size_interval_var(self.start[op], self.size[op], "")
         return self.cp.new_interval_var(self.start[op], self.size[op], self.end[op], "")
-
-    def _index_pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of ops of alike micro-batches that may be put in index order.
-
-        Where every micro-batch has a mode of its own, only their first forwards may.
-        """
-        before, after, _ = index_order(self.problem)
-        if self.modes.decide == "microbatch":
-            first = np.isin(before, self._grid["F"][0])
-            before, after = before[first], after[first]
-        yield from zip(before.tolist(), after.tolist(), strict=True)
 
     def _add_pools(self) -> None:
         problem = self.problem
