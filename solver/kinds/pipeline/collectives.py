@@ -134,12 +134,10 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
             return alone
         plain = without_collectives(instance)
         problem = lower_pipeline(plain)
-        order = heuristic.propose(replace(request, instance=plain, problem=problem))
+        order: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
         steps = " ".join(step for row in order.orders or () for step in row)
         pairs = _FULL_BACKWARD.findall(steps) if plain.times.is_split else []
         fused = [(int(stage), int(microbatch)) for stage, microbatch in pairs]
-        schedule = add_collectives(request.problem, order.schedule, fused)
-        proposal: Proposal = replace(order, schedule=schedule)
-        return proposal
+        return replace(order, schedule=add_collectives(request.problem, order.schedule, fused))
 
     return replace(heuristic, propose=propose)
