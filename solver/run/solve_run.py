@@ -196,6 +196,8 @@ class SolveRun:
     def _result(self) -> Result:
         task, options, status = self.task, self.options, self._status()
         model, _ = task.kind.documents(task.kind.value_unit(task.instance))
+        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
+        outcomes = sorted(task.outcomes.values(), key=lambda o: place.get(o.name, len(place)))
         fields = {
             "instance": task.instance.name,
             "kind": task.kind.name,
@@ -215,18 +217,12 @@ class SolveRun:
             "versions": versions(),
             "instance_document": Deferred(partial(instance_data, task.instance)),
             "bounds": [BoundEntry(name=b.name, value=task.shown(b.value)) for b in task.bounds],
-            "heuristics": [self._entry(outcome) for outcome in self._in_order()],
+            "heuristics": [self._entry(outcome) for outcome in outcomes],
             "steps": self._steps,
             **({} if status is Status.INFEASIBLE else self._found()),
         }
         result: Result = model.model_validate(fields)
         return result
-
-    def _in_order(self) -> list[HeuristicOutcome]:
-        """Return outcomes in the order of reports."""
-        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
-        outcomes = list(self.task.outcomes.values())
-        return sorted(outcomes, key=lambda outcome: place.get(outcome.name, len(place)))
 
     def _entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic with its gap to the best value."""
