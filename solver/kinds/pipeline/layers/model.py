@@ -103,11 +103,7 @@ class LayerModel:
         fixed : int
             Ticks that pass beside them.
         """
-        kinds, stages = np.nonzero(ops)
-        path = sum(
-            int(ops[k, s]) * self._time(k, s)
-            for k, s in zip(kinds.tolist(), stages.tolist(), strict=True)
-        )
+        path = sum(int(ops[k, s]) * self._time(k, s) for k, s in np.argwhere(ops).tolist())
         self.cp.add(self.makespan >= path + fixed)
 
     def solve(self, limits: SearchLimits, clock: Clock) -> SplitAnswer:
