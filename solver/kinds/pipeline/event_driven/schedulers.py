@@ -154,14 +154,8 @@ def _lead(route: Route, device: int) -> int:
 
 def _without_last(turns: Sequence[Turn], *, at_end: bool) -> list[Turn]:
     # Nothing is sent after the last turn of a micro-batch in a direction.
-    seen: set[Turn] = set()
-    kept: list[Turn] = []
-    for turn in reversed(turns):
-        if turn[0] == at_end and turn not in seen:
-            seen.add(turn)
-        else:
-            kept.append(turn)
-    return kept[::-1]
+    last = {turn: place for place, turn in enumerate(turns) if turn[0] == at_end}
+    return [turn for place, turn in enumerate(turns) if last.get(turn) != place]
 
 
 def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
