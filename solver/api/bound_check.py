@@ -72,11 +72,10 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
         return BoundCheck(shown, "memory")
     if task.board.value is not None and (ticks is None or task.board.value < ticks):
         return BoundCheck(shown, None, task.shown(task.board.value))
-    return _search(task, ticks)
+    return _search(task, ticks, shown)
 
 
-def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
-    shown = None if ticks is None else task.shown(ticks)
+def _search(task: ScheduleTask, ticks: int | None, shown: Figure | None) -> BoundCheck:
     analytic = task.board.bound.value
     for round_ in count():
         limits = SearchLimits(

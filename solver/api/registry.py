@@ -132,13 +132,8 @@ def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
         yield replace(heuristic, name=heuristic.name + number) if number else heuristic
 
 
-def heuristics_for(instance: Instance) -> list[str]:
-    """Return the names of the heuristics that are run on an instance."""
-    return [heuristic.name for heuristic in chosen_heuristics(instance, None)]
-
-
 def quick_heuristics(instance: Instance) -> list[str]:
-    """Return the names of those of `heuristics_for` that do not search."""
+    """Return the names of the heuristics that are run on an instance and do not search."""
     return [h.name for h in chosen_heuristics(instance, None) if not h.is_search]
 
 

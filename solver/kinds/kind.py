@@ -261,7 +261,8 @@ class Kind(Generic[AnyInstance]):
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
         except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
             return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error))
-        judged_by = self._problem_of_claims(instance, problem, proposal.schedule)
+        claims = self.claims_of(instance, proposal.schedule)
+        judged_by = problem if claims is None else self.lower(instance, document=claims)
         violations = check_schedule(judged_by, proposal.schedule)
         reason = str(violations[0]) if violations else proposal.broken
         status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
@@ -289,12 +290,6 @@ class Kind(Generic[AnyInstance]):
             Fields of the document; None where starts are all.
         """
         return None
-
-    def _problem_of_claims(
-        self, instance: AnyInstance, problem: Problem, schedule: Schedule
-    ) -> Problem:
-        claims = self.claims_of(instance, schedule)
-        return problem if claims is None else self.lower(instance, document=claims)
 
     def _proposal(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -13,8 +12,6 @@ import numpy as np
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import (
-    BoundEntry,
-    Figure,
     HeuristicEntry,
     HeuristicStatus,
     ScheduleDocument,
@@ -23,7 +20,6 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bounds import Bound
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 
 
@@ -138,21 +134,3 @@ def is_lost(kind: Any, instance: Instance, problem: Problem, outcome: HeuristicO
     except (InputError, DeadlockError):
         return True
     return not np.array_equal(followed.normalised().start, schedule.normalised().start)
-
-
-def bound_entries(bounds: list[Bound], shown: Callable[[int], Figure]) -> tuple[BoundEntry, ...]:
-    """Return bounds in the unit of the result.
-
-    Parameters
-    ----------
-    bounds : list of Bound
-        Values in ticks.
-    shown : callable
-        Turns ticks into the unit of the result.
-
-    Returns
-    -------
-    tuple of BoundEntry
-        In the same order.
-    """
-    return tuple(BoundEntry(name=bound.name, value=shown(bound.value)) for bound in bounds)

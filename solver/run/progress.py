@@ -94,7 +94,11 @@ class ProgressReporter:
                 return
             self.phase = source if event == "phase" else self.phase
             self._told_at = self._clock.elapsed
-            self._listener(self._progress(event, source))
+            value, bound = self._board.value, self._board.bound.value
+            gap = None if value is None else relative_gap(value, min(bound, value), value)
+            known = None if value is None else self._shown(value)
+            seconds, bound_shown = self._told_at, self._shown(bound)
+            self._listener(Progress(event, seconds, source, known, bound_shown, gap))
 
     def tick(self) -> None:
         """Tell the current phase again where nothing was told for a while."""
@@ -104,15 +108,3 @@ class ProgressReporter:
     def close(self) -> None:
         """Tell nothing any more, whatever threads that were left behind report."""
         self._listener = None
-
-    def _progress(self, event: str, source: str) -> Progress:
-        value, bound = self._board.value, self._board.bound.value
-        gap = None if value is None else relative_gap(value, min(bound, value), value)
-        return Progress(
-            event=event,
-            seconds=self._clock.elapsed,
-            source=source,
-            incumbent=None if value is None else self._shown(value),
-            bound=self._shown(bound),
-            gap=gap,
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
@@ -49,15 +48,11 @@ def checked(answer: ExactAnswer) -> ExactAnswer:
 
     Raises `WrongScheduleError` where it breaks a rule that the model has.
     """
-    broken = _first_broken_rule(answer.schedule)
-    if broken is None:
+    found = answer.schedule
+    violations = [] if found is None else check_schedule(found.problem, found)
+    if not violations:
         return answer
     if answer.memory_is_exact:
-        raise WrongScheduleError(f"{EXACT}: {broken}")
+        raise WrongScheduleError(f"{EXACT}: {violations[0]}")
     # Memory that was rounded down lets schedules through that break a limit.
     return replace(answer, schedule=None)
-
-
-def _first_broken_rule(schedule: Schedule | None) -> str | None:
-    violations = [] if schedule is None else check_schedule(schedule.problem, schedule)
-    return str(violations[0]) if violations else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.result import (
+    BoundEntry,
     HeuristicEntry,
     HeuristicStatus,
     Result,
@@ -21,7 +22,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.interruptible import call_within
 from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.run.entries import bound_entries, relative_gap, versions
+from ppsolve.solver.run.entries import relative_gap, versions
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener, ProgressReporter
@@ -80,9 +81,17 @@ class SolveRun:
 
     def execute(self) -> Result:
         """Run every step until the optimum is proved or a limit is reached."""
+        turn = Turn(
+            task=self.task,
+            options=self.options,
+            clock=self.clock,
+            heuristics=tuple(self.heuristics),
+            params=self.params,
+            tell=self._reporter.tell,
+        )
         with answering_within(self.clock.left):
             try:
-                self._walk(self.task.steps, self._turn(self.clock))
+                self._walk(self.task.steps, turn)
             except MemoryInfeasible as error:
                 self._stop(StopReason.INFEASIBLE, str(error))
             except KeyboardInterrupt:
@@ -92,16 +101,6 @@ class SolveRun:
         if self.board.failure is not None:
             raise self.board.failure
         return self._result()
-
-    def _turn(self, clock: Clock) -> Turn:
-        return Turn(
-            task=self.task,
-            options=self.options,
-            clock=clock,
-            heuristics=tuple(self.heuristics),
-            params=self.params,
-            tell=self._reporter.tell,
-        )
 
     def _walk(self, steps: Iterable[Step | Steps], turn: Turn) -> None:
         for step in steps:
@@ -197,6 +196,8 @@ class SolveRun:
     def _result(self) -> Result:
         task, options, status = self.task, self.options, self._status()
         model, _ = task.kind.documents(task.kind.value_unit(task.instance))
+        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
+        outcomes = sorted(task.outcomes.values(), key=lambda o: place.get(o.name, len(place)))
         fields = {
             "instance": task.instance.name,
             "kind": task.kind.name,
@@ -215,19 +216,13 @@ class SolveRun:
             "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
             "instance_document": Deferred(partial(instance_data, task.instance)),
-            "bounds": bound_entries(task.bounds, task.shown),
-            "heuristics": [self._entry(outcome) for outcome in self._in_order()],
+            "bounds": [BoundEntry(name=b.name, value=task.shown(b.value)) for b in task.bounds],
+            "heuristics": [self._entry(outcome) for outcome in outcomes],
             "steps": self._steps,
             **({} if status is Status.INFEASIBLE else self._found()),
         }
         result: Result = model.model_validate(fields)
         return result
-
-    def _in_order(self) -> list[HeuristicOutcome]:
-        """Return outcomes in the order of reports."""
-        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
-        outcomes = list(self.task.outcomes.values())
-        return sorted(outcomes, key=lambda outcome: place.get(outcome.name, len(place)))
 
     def _entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic with its gap to the best value."""

@@ -9,7 +9,6 @@ takes the one on which it starts first.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +23,7 @@ from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.timing import time_orders
 
 
@@ -90,13 +90,10 @@ class _Placement:
         self.problem, self.chains = fillers.base, chains
         self.fillers, self.choice, problem = fillers, set[int](), fillers.base
         self.is_filler = problem.kind_mask(FILLER_KIND)
-        self.sources: dict[int, list[int]] = defaultdict(list)
-        self.users: dict[int, list[int]] = defaultdict(list)
-        chosen = self.is_filler[problem.before] | self.is_filler[problem.after]
-        ends = problem.before[chosen].tolist(), problem.after[chosen].tolist()
-        for before, after in zip(*ends, strict=True):
-            self.sources[after].append(before)
-            self.users[before].append(after)
+        pointer, order = rows_by(problem.after, problem.num_ops)
+        self.sources = np.split(problem.before[order], pointer[1:-1])
+        pointer, order = rows_by(problem.before, problem.num_ops)
+        self.users = np.split(problem.after[order], pointer[1:-1])
 
     def fill(self) -> None:
         """Give every piece its place in the order of its device."""
@@ -106,10 +103,6 @@ class _Placement:
         keys = ops, -self.rest[ops], self.latest[ops], self.start[ops]
         for op in ops[np.lexsort(keys)].tolist():
             self._place(op)
-
-    def _release(self, op: int) -> int:
-        ends = (int(self.end[source]) for source in self.sources[op])
-        return max((int(self.problem.release[op]), *ends))
 
     def _time(self) -> None:
         """Time all ops; pieces without a place start as soon as they can, beside others."""
@@ -121,7 +114,7 @@ class _Placement:
         self.latest = np.full(len(duration), NEVER, dtype=np.int64)
         self.rest = duration.copy()
         for op in np.flatnonzero(self.is_filler).tolist()[::-1]:
-            for user in self.users[op]:
+            for user in self.users[op].tolist():
                 end = self.start[user]
                 if self.is_filler[user]:
                     end = self.latest[user] - duration[user]
@@ -129,7 +122,8 @@ class _Placement:
                 self.latest[op] = min(self.latest[op], end)
 
     def _place(self, op: int) -> None:
-        ready, deadline = self._release(op), int(self.latest[op])
+        release, deadline = int(self.problem.release[op]), int(self.latest[op])
+        ready = int(self.end[self.sources[op]].max(initial=release))
         length, start, lacks = int(self.problem.duration[op]), ready, 0
         if self.problem.is_compute[op]:
             options = {int(self.problem.resources_of(op)[0]): FREE}

@@ -35,7 +35,6 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
-    COMPUTE_KINDS,
 )
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
@@ -121,9 +120,8 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
 
 
 def _is_whole(order: Order) -> bool:
-    indices = int(order.microbatch.max(initial=0)) + 1
-    keys = (order.stage * len(COMPUTE_KINDS) + order.kind) * indices + order.microbatch
-    return len(set(keys.tolist())) == len(order)
+    actions = np.stack([order.stage, order.kind, order.microbatch])
+    return np.unique(actions, axis=1).shape == actions.shape
 
 
 def with_collectives(heuristic: Heuristic) -> Heuristic:
@@ -136,12 +134,10 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
             return alone
         plain = without_collectives(instance)
         problem = lower_pipeline(plain)
-        order = heuristic.propose(replace(request, instance=plain, problem=problem))
+        order: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
         steps = " ".join(step for row in order.orders or () for step in row)
         pairs = _FULL_BACKWARD.findall(steps) if plain.times.is_split else []
         fused = [(int(stage), int(microbatch)) for stage, microbatch in pairs]
-        schedule = add_collectives(request.problem, order.schedule, fused)
-        proposal: Proposal = replace(order, schedule=schedule)
-        return proposal
+        return replace(order, schedule=add_collectives(request.problem, order.schedule, fused))
 
     return replace(heuristic, propose=propose)

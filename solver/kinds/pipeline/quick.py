@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
@@ -27,6 +29,8 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import InFlightPipeline, InFlightState, schedule_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, gradient_after_weight, resolved
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.tables import rows_by
 
 Array = NDArray[Any]
 
@@ -63,13 +67,6 @@ class QuickAnswers:
     bound: NDArray[np.float64]  # float64[N]
     by: NDArray[np.object_]  # object[N], the heuristic behind each value, or None
     bound_by: NDArray[np.object_]  # object[N]
-
-
-ARRAYS = (
-    *("forward", "backward", "backward_input", "backward_weight"),
-    *("latency", "activation", "capacity"),
-)
-"""Names of arrays that stand in for entries of the pipeline."""
 
 
 def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswers:
@@ -123,13 +120,13 @@ def _refuse_more(instance: PipelineInstance) -> None:
         "lengths": any(map(rows_per_microbatch, instance.in_numbers().amounts().values())),
     }
     more = ("collectives", "allreduce", "optimizer", "replicas", "layers", "overlap", "slices")
-    for field in (*(name for name, is_there in wrong.items() if is_there), *more):
-        if wrong.get(field) or getattr(instance, field, None) is not None:
-            raise InputError(
-                "expected a pipeline without it for a quick answer; `optimize` takes all",
-                source=instance.name,
-                field=field,
-            )
+    wrong |= {field: wrong.get(field) or getattr(instance, field) is not None for field in more}
+    for field in (name for name, is_there in wrong.items() if is_there):
+        raise InputError(
+            "expected a pipeline without it for a quick answer; `optimize` takes all",
+            source=instance.name,
+            field=field,
+        )
 
 
 class _Figures(NamedTuple):
@@ -177,12 +174,11 @@ def _given(instance: PipelineInstance, arrays: dict[str, Any]) -> _Figures:
     tables = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
     count = next(len(np.atleast_1d(table)) for table in tables.values())
     names = [field for field, entry in instance.times if entry is not None]
-    if instance.memory is not None:
-        names += ["activation", "capacity"]
+    known = [*names, *(["activation", "capacity"] if instance.memory else []), "latency"]
     for name, table in tables.items():
-        if name not in {*names, "latency"}:
-            known = did_you_mean(name, [*names, "latency"])
-            raise InputError(f'expected an array of this pipeline, got "{name}"{known}')
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise InputError(f'expected an array of this pipeline, got "{name}"{hint}')
         wide = {"latency": 0, "capacity": devices}.get(name, stages)
         if table.shape not in {(count,), (count, wide)} or not (table >= 0).all():
             table_of = f", or {count} x {wide}" if wide else ""
@@ -191,13 +187,11 @@ def _given(instance: PipelineInstance, arrays: dict[str, Any]) -> _Figures:
             )
 
     def rows(name: str, default: Array) -> Array:
-        table = tables.get(name)
-        if table is None:
-            return np.broadcast_to(default, (len(default), count))
-        return np.broadcast_to(np.atleast_2d(table.T), (len(default), count))
+        table = np.atleast_2d(tables[name].T) if name in tables else default
+        return np.broadcast_to(table, (len(default), count))
 
     parts = own.duration.reshape(-1, stages, 1)
-    duration = np.concatenate([rows(n, part) for n, part in zip(names, parts, strict=False)])
+    duration = np.concatenate([rows(n, part) for n, part in zip(names, parts, strict=True)])
     lag = np.broadcast_to(own.lag, (len(own.lag), count))
     if "latency" in tables:
         crosses = np.diff(instance.stage_to_device) != 0
@@ -225,7 +219,7 @@ def _answers(shape: _Shape, figures: _Figures) -> tuple[Array, Array, Array, Arr
     values = np.where(shape.fits(figures), shape.makespans(figures), np.inf)
     best = values.argmin(axis=0)
     value = values[best, np.arange(count)].astype(np.float64)
-    by = np.array([*shape.names, IN_FLIGHT], dtype=object)[best]
+    by = np.array(shape.names, dtype=object)[best]
     bounds = dict(_bounds(shape, figures))
     table = np.stack(list(bounds.values()))
     which = table.argmax(axis=0)
@@ -278,44 +272,34 @@ class _Shape:
         self.row = problem.stage + problem.kind * len(self.devices)
         request = Request(instance, problem)
         self.names: list[str] = []
-        levels: list[IntArray] = []
-        edges: list[tuple[IntArray, ...]] = []
+        edges: list[Edges] = []
+        depths: list[IntArray] = []
         self._uses: list[list[Array]] = []
         for each in PUBLISHED:
             if each.orders is None or each.obstacle(instance) is not None:
                 continue
             chains = resolved(problem, each.orders(request))
             found = self._edges(chains)
-            depth = _depths(problem.num_ops, found[0], found[1])
-            if depth is not None:
-                self.names.append(each.name)
-                levels.append(depth)
+            with suppress(CycleError):
+                depths.append(Dag(problem.num_ops, *found).level)
                 edges.append(found)
+                self.names.append(each.name)
                 self._uses.append([self._use(ops) for ops in chains.ops])
-        self.num_ends = len(levels) * problem.num_ops + 1
-        self._levels = _levels(levels, edges)
+        self.num_ends = len(depths) * problem.num_ops + 1
+        self._levels = _levels(depths, edges)
 
-    def _lag_row(self, before: IntArray, after: IntArray) -> IntArray:
-        stages, here = len(self.devices), self.problem.stage
-        step = here[after] - here[before]
-        return np.where(step == 0, 0, 1 + here[before] + np.where(step < 0, stages, 0))
-
-    def _edges(self, chains: Chains) -> tuple[IntArray, ...]:
+    def _edges(self, chains: Chains) -> Edges:
         # What waits on the same device waits for the op before it.
+        stage, device = self.problem.stage, self.problem.device
         fused = gradient_after_weight(self.problem, chains.inputs, chains.weights)
         before = np.concatenate([self.problem.before, fused[0]])
         after = np.concatenate([self.problem.after, fused[1]])
-        apart = self.problem.device[before] != self.problem.device[after]
-        previous = [ops[:-1] for ops in chains.ops]
-        following = [ops[1:] for ops in chains.ops]
-        before = np.concatenate([before[apart], *previous])
-        after = np.concatenate([after[apart], *following])
-        return (
-            before,
-            after,
-            self._lag_row(before, after)
-            * (self.problem.device[before] != self.problem.device[after]),
-        )
+        apart = device[before] != device[after]
+        before, after = before[apart], after[apart]
+        lag = 1 + stage[before] + len(self.devices) * (stage[after] < stage[before])
+        found = zip((before, after, lag), chain_edges(chains.ops), strict=True)
+        before, after, lag = map(np.concatenate, found)
+        return before, after, lag
 
     def _use(self, ops: IntArray) -> Array:
         # Activations of each stage in use while each op of a device runs, in three parts: taken,
@@ -330,25 +314,25 @@ class _Shape:
         return np.unique(np.hstack([taken, -given]), axis=0)
 
     def fits(self, figures: _Figures) -> Array:
-        """Say which order fits which memory, bool[H + 1, N]; no list rule does."""
+        """Say which order fits which memory, bool[H, N]."""
         held = figures.held
         amounts = np.vstack([held, held * (1 - figures.late), held * figures.late])
-        found = np.zeros((len(self.names) + 1, held.shape[1]), dtype=bool)
+        found = np.zeros((len(self.names), held.shape[1]), dtype=bool)
         for place, uses in enumerate(self._uses):
             peaks = np.stack([(use @ amounts).max(axis=0) for use in uses])
             found[place] = (peaks <= figures.room).all(axis=0)
         return found
 
     def makespans(self, figures: _Figures) -> Array:
-        """Return the makespan of each order and pipeline, [H + 1, N]."""
+        """Return the makespan of each order and pipeline, [H, N]."""
         duration, lag = figures.duration, figures.lag
         ends = np.zeros((self.num_ends, duration.shape[1]), dtype=duration.dtype)
         count = self.problem.num_ops
         for level in self._levels:
             start = (ends[level.before] + lag[level.lag]).max(axis=1)
             ends[level.ops] = start + duration[self.row[level.ops % count]]
-        found = ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
-        return np.vstack([found, np.zeros_like(ends[-1:])])
+        found: Array = ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
+        return found
 
     def in_flight(self, figures: _Figures, column: int) -> float:
         """Return the makespan of one pipeline by the list rule; infinite where it finds none."""
@@ -391,39 +375,20 @@ class _Shape:
         return float((start + rows[self.row]).max() / ticks)
 
 
-def _depths(count: int, before: IntArray, after: IntArray) -> IntArray | None:
-    # The level of each op, None where ops wait for each other.
-    waits, depth = np.bincount(after, minlength=count), np.zeros(count, dtype=np.int64)
-    ready, level, done = np.flatnonzero(waits == 0), 0, 0
-    while len(ready):
-        depth[ready], level, done = level, level + 1, done + len(ready)
-        freed = after[np.isin(before, ready)]
-        np.subtract.at(waits, freed, 1)
-        ready = np.unique(freed[waits[freed] == 0])
-    return depth if done == count else None
-
-
-def _levels(depths: Sequence[IntArray], edges: Sequence[tuple[IntArray, ...]]) -> list[_Wave]:
+def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:
     # All heuristics side by side: op k of heuristic h is h * n + k.
-    if not depths:
-        return []
-    count = len(depths[0])
-    shifts = [place * count for place in range(len(depths))]
-    depth = np.concatenate(depths)
-    before = np.concatenate([e[0] + shift for e, shift in zip(edges, shifts, strict=True)])
-    after = np.concatenate([e[1] + shift for e, shift in zip(edges, shifts, strict=True)])
-    lag = np.concatenate([e[2] for e in edges])
-    order = np.argsort(after, kind="stable")
-    before, after, lag = before[order], after[order], lag[order]
-    first = np.searchsorted(after, np.arange(len(depth) + 1))
-    width = int(np.diff(first).max(initial=1))
-    table = np.full((2, len(depth), width), len(depth), dtype=np.int64)
+    depth, shift = np.concatenate(depths), np.arange(len(depths)) * len(depths[0])
+    shift = np.repeat(shift, [len(one[0]) for one in edges])
+    before, after, lag = (np.concatenate(column) for column in zip(*edges, strict=True))
+    first, order = rows_by(after + shift, len(depth))
+    count = np.diff(first)
+    table = np.full((2, len(depth), count.max(initial=1)), len(depth), dtype=np.int64)
     table[1] = 0
-    place = np.arange(len(after)) - first[after]
-    table[0, after, place], table[1, after, place] = before, lag
+    is_edge = np.arange(table.shape[2]) < count[:, None]
+    table[:, is_edge] = (before + shift)[order], lag[order]
     ranked = np.argsort(depth, kind="stable")
     cuts = np.searchsorted(depth[ranked], np.arange(1, depth.max() + 1))
-    return [_Wave(ops, table[0, ops], table[1, ops]) for ops in np.split(ranked, cuts)]
+    return [_Wave(ops, *table[:, ops]) for ops in np.split(ranked, cuts)]
 
 
 def _bounds(shape: _Shape, figures: _Figures) -> Iterator[tuple[str, Array]]:

@@ -17,7 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.kfac.cycle import lower_cycle
 from ppsolve.models.kinds.kfac.instance import KfacInstance
-from ppsolve.solver.api.registry import heuristics_for, run_heuristic
+from ppsolve.solver.api.registry import chosen_heuristics, run_heuristic
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import SearchLimits
@@ -138,7 +138,7 @@ def test_alike_microbatches_are_numbered_as_they_run() -> None:
 
 def pinned_outcomes(made: KfacInstance) -> dict[str, HeuristicOutcome]:
     problem = lower_cycle(made)
-    names = [name for name in heuristics_for(made) if name.startswith("pinned-")]
+    names = [h.name for h in chosen_heuristics(made, None) if h.name.startswith("pinned-")]
     return {name: run_heuristic(name, made, problem) for name in names}
 
 

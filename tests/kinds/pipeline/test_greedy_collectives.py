@@ -17,7 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import load_instance, lower
-from ppsolve.solver.api.registry import all_heuristics, heuristics_for, run_heuristic
+from ppsolve.solver.api.registry import quick_heuristics, run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.pipeline.collectives import (
     add_collectives,
@@ -74,9 +74,8 @@ class TestGreedy:
     def test_every_heuristic_is_valid(self, shape: str, split: bool, streams: str) -> None:
         given = shaped(shape, split=split, comm_streams=streams)
         problem = lower(given)
-        known = all_heuristics()
         # Searches are checked as all schedules are; they know nothing of collectives.
-        names = [name for name in heuristics_for(given) if not known[name].is_search]
+        names = quick_heuristics(given)
         outcomes = [run_heuristic(name, given, problem) for name in names]
         found = [o for o in outcomes if o.status is not HeuristicStatus.NOT_APPLICABLE]
         assert len(found) > 4

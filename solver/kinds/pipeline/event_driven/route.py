@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,24 +38,23 @@ class RouteShape(NamedTuple):
         """Number of positions V = 4 S - 2."""
         return 4 * self.num_stages - 2
 
-    def is_forward(self, position: int) -> bool:
-        """Say if a position is a forward or the transfer of one."""
+    @property
+    def positions(self) -> IntArray:
+        """All positions, int64[V]."""
+        return np.arange(self.num_positions)
+
+    def is_forward(self, position: Any) -> Any:
+        """Say if a position, or each of several, is a forward or the transfer of one."""
         return position < 2 * self.num_stages - 1
 
-    def is_transfer(self, position: int) -> bool:
-        """Say if a position is a transfer."""
+    def is_transfer(self, position: Any) -> Any:
+        """Say if a position, or each of several, is a transfer."""
         return (position % 2 == 1) == self.is_forward(position)
 
-    @property
-    def transfers(self) -> list[bool]:
-        """Whether each position is a transfer."""
-        return [self.is_transfer(position) for position in range(self.num_positions)]
-
-    def stage(self, position: int) -> int:
-        """Return the stage that computes at a position, or sends."""
-        if self.is_forward(position):
-            return position // 2
-        return (self.num_positions - 1 - position + self.is_transfer(position)) // 2
+    def stage(self, position: Any) -> Any:
+        """Return the stage that computes at a position, or sends; or that of each of several."""
+        left = self.num_positions - 1 - position + self.is_transfer(position)
+        return np.minimum(position, left) // 2
 
 
 class RouteMemory(NamedTuple):
@@ -137,12 +136,12 @@ class RouteRun:
         if memory is None:
             return most
         for device in range(len(most)):
-            level = 0
-            for position, microbatch in self.served[self.route.compute_queue(device)]:
-                at = shape.stage(position), microbatch
-                if shape.is_forward(position):
-                    most[device] = max(most[device], level + memory.peak[at])
-                level += int(memory.stored[at]) * (1 if shape.is_forward(position) else -1)
+            served = self.served[self.route.compute_queue(device)]
+            position, microbatch = np.array(served, dtype=np.int64).reshape(-1, 2).T
+            at, is_forward = (shape.stage(position), microbatch), shape.is_forward(position)
+            change = np.where(is_forward, 1, -1) * memory.stored[at]
+            needed = np.cumsum(change) - change + memory.peak[at]
+            most[device] = needed[is_forward].max(initial=0)
         return most
 
     @property
@@ -168,31 +167,22 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     Route
         Durations in ticks, memory in whole units of each pool.
     """
-    devices, shape = instance.stage_to_device, RouteShape(instance.num_stages)
-    positions = range(shape.num_positions)
-    places = [devices[shape.stage(v)] for v in positions]
-    targets = [_target(devices, shape, v) for v in positions]
-    is_link = instance.p2p.mode == "link"
-    senders = [(a, b if is_link else a) for a, b in zip(places, targets, strict=True)]
-    sending = sorted({key for v, key in enumerate(senders) if shape.is_transfer(v)})
-    queue = [
-        sending.index(key) if shape.is_transfer(v) else len(sending) + key[0]
-        for v, key in enumerate(senders)
-    ]
+    devices, shape = np.array(instance.stage_to_device), RouteShape(instance.num_stages)
+    stage, sends = shape.stage(shape.positions), shape.is_transfer(shape.positions)
+    place = devices[stage]
+    target = devices[stage + sends * np.where(shape.is_forward(shape.positions), 1, -1)]
+    senders = place * len(devices) + (target if instance.p2p.mode == "link" else 0)
+    sending, number = np.unique(senders[sends], return_inverse=True)
+    queue = len(sending) + place
+    queue[sends] = number
     lag = [
         problem.scale.ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0
-        for a, b in zip(places, targets, strict=True)
+        for a, b in zip(place.tolist(), target.tolist(), strict=True)
     ]
     ops = visit_ops(problem, shape)
     length = np.append(problem.duration, 0)[ops].sum(axis=0)
-    return Route(devices, length, np.array(queue), np.array(lag), _memory(problem, ops[0]))
-
-
-def _target(devices: tuple[int, ...], shape: RouteShape, position: int) -> int:
-    stage = shape.stage(position)
-    if shape.is_transfer(position):
-        stage += 1 if shape.is_forward(position) else -1
-    return devices[stage]
+    memory = _memory(problem, ops[0])
+    return Route(instance.stage_to_device, length, queue, np.array(lag), memory)
 
 
 def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
@@ -208,17 +198,16 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     int64[2, V, m]
         Op numbers; `FREE` for the second of one op, and both of a transfer that takes no op.
     """
+    forward, sends = shape.is_forward(shape.positions), shape.is_transfer(shape.positions)
     is_split = BACKWARD_INPUT in problem.kinds
-    backward = BACKWARD_INPUT if is_split else BACKWARD
-    kinds = (FORWARD, backward, BACKWARD_WEIGHT, "TF", "TB")
-    grids = {kind: problem.grid(kind) for kind in kinds}
-    rows = np.full((2, shape.num_positions, grids[FORWARD].shape[1]), FREE, dtype=np.int64)
-    for position in range(shape.num_positions):
-        stage, is_forward = shape.stage(position), shape.is_forward(position)
-        there, back = ("TF", "TB") if shape.is_transfer(position) else (FORWARD, backward)
-        rows[0, position] = grids[there if is_forward else back][stage]
-        if is_split and not is_forward and not shape.is_transfer(position):
-            rows[1, position] = grids[BACKWARD_WEIGHT][stage]
+    there = problem.grid(FORWARD)
+    rows = np.full((2, shape.num_positions, there.shape[1]), FREE, dtype=np.int64)
+    rows[0, forward & ~sends] = there
+    rows[0, forward & sends] = problem.grid("TF")[:-1]
+    rows[0, ~forward & sends] = problem.grid("TB")[:0:-1]
+    rows[0, ~forward & ~sends] = problem.grid(BACKWARD_INPUT if is_split else BACKWARD)[::-1]
+    if is_split:
+        rows[1, ~forward & ~sends] = problem.grid(BACKWARD_WEIGHT)[::-1]
     return rows
 
 
@@ -240,16 +229,6 @@ def _memory(problem: Problem, ops: IntArray) -> RouteMemory | None:
 
 Waits = Mapping[Visit, Iterable[Visit]]
 """Visits, each with those that have to end before it arrives at its queue."""
-
-
-class Server(Protocol):
-    """Decides what a queue serves next."""
-
-    def arrive(self, visit: Visit) -> None:
-        """Note what has arrived."""
-
-    def choose(self) -> Visit | None:
-        """Return the visit that is served now, or None to wait."""
 
 
 class FirstCome:
@@ -326,6 +305,10 @@ class BackwardsFirst:
         return self._waiting.pop(0)
 
 
+Server = FirstCome | InTurn | BackwardsFirst
+"""Decides what a queue serves next."""
+
+
 class _End(NamedTuple):
     time: int
     visit: Visit
@@ -360,8 +343,8 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
 class _Events:
     def __init__(self, route: Route, servers: Sequence[Server], waits: Waits) -> None:
         self.route, self.servers = route, servers
-        self.missing = {visit: set(others) for visit, others in waits.items()}
-        self.held: set[Visit] = set()
+        # What each visit still waits for, its own arrival included.
+        self.missing = {visit: {visit, *others} for visit, others in waits.items()}
         self.waiting: dict[Visit, list[Visit]] = defaultdict(list)
         for visit, others in waits.items():
             for other in others:
@@ -378,15 +361,16 @@ class _Events:
 
     def run(self) -> RouteRun:
         for microbatch in range(self.route.num_microbatches):
-            self._arrive(Visit(0, microbatch))
+            self._arrive(Visit(0, microbatch), Visit(0, microbatch))
         while self._start_all():
             for end in self._next_ends():
                 self._finish(end)
         return RouteRun(self.route, self.served, self.start)
 
-    def _arrive(self, visit: Visit) -> None:
-        if self.missing.get(visit):
-            self.held.add(visit)
+    def _arrive(self, visit: Visit, event: Visit) -> None:
+        missing = self.missing.get(visit, set())
+        missing.discard(event)
+        if missing:
             return
         queue = self.queue[visit.position]
         self.servers[queue].arrive(visit)
@@ -419,21 +403,18 @@ class _Events:
 
     def _finish(self, end: _End) -> None:
         if end.arrives:
-            self._arrive(end.visit)
+            self._arrive(end.visit, end.visit)
             return
         position, microbatch = end.visit
         queue = self.queue[position]
         self.is_busy[queue] = False
         self.touched.add(queue)
         for visit in self.waiting.get(end.visit, ()):
-            self.missing[visit].discard(end.visit)
-            if visit in self.held and not self.missing[visit]:
-                self.held.remove(visit)
-                self._arrive(visit)
+            self._arrive(visit, end.visit)
         if position + 1 == len(self.queue):
             return
         following = Visit(position + 1, microbatch)
         if self.lag[position]:
             heappush(self.ends, _End(end.time + self.lag[position], following, True))
         else:
-            self._arrive(following)
+            self._arrive(following, following)

@@ -37,15 +37,6 @@ def fifo(route: Route) -> RouteRun:
     return serve(route, [FirstCome() for _ in range(route.num_queues)])
 
 
-def strict_1f1b(route: Route) -> RouteRun:
-    """Run 1F1B, interleaved where devices have several stages; transfers go in the same order.
-
-    The order of each device is one of micro-batches and directions; which of its stages has a turn
-    is what has arrived.
-    """
-    return _strict(route, {})
-
-
 def relaxed_1f1b(route: Route) -> RouteRun:
     """Run what is there, backwards first, at most p forwards more than backwards on any queue.
 
@@ -67,7 +58,7 @@ def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
     chunks = route.shape.num_stages // route.num_devices
     rounds = chunks * route.num_microbatches - route.num_devices
     forwards, backwards = _rounds(route, is_forward=True), _rounds(route, is_forward=False)
-    return _strict(
+    return strict_1f1b(
         route,
         {
             visit: backwards[number - 1]
@@ -95,7 +86,22 @@ def _rounds(route: Route, *, is_forward: bool) -> dict[int, list[Visit]]:
     return found
 
 
-def _strict(route: Route, waits: Waits) -> RouteRun:
+def strict_1f1b(route: Route, waits: Waits | None = None) -> RouteRun:
+    """Run 1F1B, interleaved where devices have several stages; transfers go in the same order.
+
+    The order of each device is one of micro-batches and directions; which of its stages has a turn
+    is what has arrived.
+
+    Parameters
+    ----------
+    route : Route
+    waits : Waits, optional
+        Visits that wait for others besides.
+
+    Returns
+    -------
+    RouteRun
+    """
     shape, last = route.shape, route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]
     sent = [_without_last(plan, at_end=True) if d == last else plan for d, plan in enumerate(plans)]
@@ -148,14 +154,8 @@ def _lead(route: Route, device: int) -> int:
 
 def _without_last(turns: Sequence[Turn], *, at_end: bool) -> list[Turn]:
     # Nothing is sent after the last turn of a micro-batch in a direction.
-    seen: set[Turn] = set()
-    kept: list[Turn] = []
-    for turn in reversed(turns):
-        if turn[0] == at_end and turn not in seen:
-            seen.add(turn)
-        else:
-            kept.append(turn)
-    return kept[::-1]
+    last = {turn: place for place, turn in enumerate(turns) if turn[0] == at_end}
+    return [turn for place, turn in enumerate(turns) if last.get(turn) != place]
 
 
 def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
@@ -198,16 +198,11 @@ class _Rounds:
         self.route = route
         self.duration = route.duration.tolist()
         self.queue: list[int] = route.queue.tolist()
-        self.forwards: list[list[int]] = [[] for _ in range(route.num_queues)]
-        self.backwards: list[list[int]] = [[] for _ in range(route.num_queues)]
-        for position, queue in enumerate(self.queue):
-            side = self.forwards if route.shape.is_forward(position) else self.backwards
-            side[queue].append(position)
         self.waiting: list[deque[int]] = [deque() for _ in self.queue]
         self.waiting[0].extend(range(route.num_microbatches))
         self.ready: list[Visit] = []
         self.start = np.full_like(route.duration, FREE)
-        self.served: list[list[Visit]] = [[] for _ in self.forwards]
+        self.served: list[list[Visit]] = [[] for _ in range(route.num_queues)]
         self.memory = route.memory if keeps_room else None
         self.used = [0] * route.num_devices
         self.latest = [0] * route.num_devices
@@ -251,9 +246,10 @@ class _Rounds:
 
     def _first_of_each(self, queue: int) -> list[Visit]:
         # Backwards and forwards in turn.
+        ready = [v for v, served in enumerate(self.queue) if served == queue and self.waiting[v]]
         backwards, forwards = (
-            sorted((self.waiting[v][0], v) for v in side[queue] if self.waiting[v])
-            for side in (self.backwards, self.forwards)
+            sorted((self.waiting[v][0], v) for v in ready if self.route.shape.is_forward(v) == way)
+            for way in (False, True)
         )
         heads = chain.from_iterable(zip_longest(backwards, forwards))
         return [Visit(head[1], head[0]) for head in heads if head is not None]
@@ -308,7 +304,7 @@ class EventDriven:
             The queues wait for each other.
         """
         route = route_of(request.instance, request.problem)
-        sending = route.shape.transfers
+        sending = route.shape.is_transfer(route.shape.positions)
         if self.sends_ahead and (route.duration[sending].any() or route.lag[sending].any()):
             raise NotApplicableError(
                 "needs transfers that take no time: its rounds start a transfer together with the "
@@ -330,11 +326,9 @@ def _orders(run: RouteRun, permutation: IntArray) -> list[Order]:
     route, shape = run.route, run.route.shape
     orders = []
     for device in range(route.num_devices):
-        visits = run.served[route.compute_queue(device)]
-        stages = [shape.stage(position) for position, _ in visits]
-        kinds = [0 if shape.is_forward(position) else FULL for position, _ in visits]
-        places = np.array([microbatch for _, microbatch in visits], dtype=np.int64)
-        orders.append(Order(np.array(stages), np.array(kinds), permutation[places]))
+        position, place = np.array(run.served[route.compute_queue(device)]).reshape(-1, 2).T
+        kind = np.where(shape.is_forward(position), 0, FULL)
+        orders.append(Order(shape.stage(position), kind, permutation[place]))
     return orders
 
 
@@ -349,7 +343,7 @@ def _no_earlier(run: RouteRun, ops: IntArray) -> Edges:
     # behind it says when.
     first = ops[0, 0, 0]
     others = ops[0] != first
-    others[run.route.shape.transfers] = False
+    others[run.route.shape.is_transfer(run.route.shape.positions)] = False
     after = ops[0][others]
     lag = run.start[others] - run.route.duration[0, 0]
     return np.full(len(after), first), after, lag

@@ -13,6 +13,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_WEIGHT, COMPUTE_KINDS, FORWARD
 from ppsolve.solver.structure.holds import whole_units
 
 InFlight = Sequence[IntArray]
@@ -134,18 +135,13 @@ def peaks_of_order(instance: PipelineInstance, orders: Sequence[Any]) -> list[In
     list of int64[rows, stages of the device]
         Rows that no other row exceeds everywhere.
     """
-    found = []
+    found, devices = [], np.array(instance.stage_to_device)
+    last = COMPUTE_KINDS.index(BACKWARD_WEIGHT), COMPUTE_KINDS.index(BACKWARD)
     for device, order in enumerate(orders):
-        stages = [s for s, d in enumerate(instance.stage_to_device) if d == device]
-        place = {stage: number for number, stage in enumerate(stages)}
-        held = np.zeros(len(stages), dtype=np.int64)
-        rows = set[tuple[int, ...]]()
-        for step in order:
-            if step.kind == "F":
-                held[place[step.stage]] += 1
-                rows.add(tuple(held.tolist()))
-            elif step.kind in {"B", "W"}:
-                held[place[step.stage]] -= 1
-        table = np.array(sorted(rows), dtype=np.int64)
+        is_own = order.stage[:, None] == np.flatnonzero(devices == device)
+        is_forward = order.kind == COMPUTE_KINDS.index(FORWARD)
+        change = is_forward.astype(np.int64) - np.isin(order.kind, last)
+        held = np.cumsum(is_own * change[:, None], axis=0)
+        table = np.unique(held[is_forward], axis=0)
         found.append(table[[(table >= row).all(axis=1).sum() == 1 for row in table]])
     return found

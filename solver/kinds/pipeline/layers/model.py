@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,26 +77,21 @@ class LayerModel:
             [self._time(row, s) for s in stages] for row in range(len(self.times.fields))
         )
         weight = weights[0] if weights else [0] * len(stages)
-        devices = instance.stage_to_device
+        devices, ticks = instance.stage_to_device, self.scale.ticks
+        there, back = (
+            [ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0 for a, b in ways]
+            for ways in (pairwise(devices), zip(devices[1:], devices, strict=False))
+        )
         for device in range(instance.num_devices):
             own = [stage for stage in stages if devices[stage] == device]
-            first = own[0]
-            pairs = [(s, s + 1) for s in range(first)]
-            forth, home = (
-                sum(
-                    self.scale.ticks(entry_at(instance.p2p.latency, devices[a], devices[b]))
-                    for a, b in ways
-                    if devices[a] != devices[b]
-                )
-                for ways in (pairs, [(b, a) for a, b in pairs])
-            )
-            ready, after = sum(forward[:first]), sum(backward[:first])
-            count = instance.num_microbatches
+            first, count = own[0], instance.num_microbatches
+            ready = sum(forward[:first]) + sum(there[:first])
+            after = sum(backward[:first]) + sum(back[:first])
             work = count * sum(forward[s] + backward[s] for s in own)
             later = count * sum(weight[s] for s in own)
             # Weight gradients may all run while earlier stages go on.
-            self.cp.add(self.makespan >= ready + work + after + forth + home)
-            self.cp.add(self.makespan >= ready + work + later + forth)
+            self.cp.add(self.makespan >= ready + work + after)
+            self.cp.add(self.makespan >= ready + work + later)
 
     def add_path(self, ops: IntArray, fixed: int) -> None:
         """Demand that the makespan is as long as a path under the order.
@@ -107,11 +103,7 @@ class LayerModel:
         fixed : int
             Ticks that pass beside them.
         """
-        kinds, stages = np.nonzero(ops)
-        path = sum(
-            int(ops[k, s]) * self._time(k, s)
-            for k, s in zip(kinds.tolist(), stages.tolist(), strict=True)
-        )
+        path = sum(int(ops[k, s]) * self._time(k, s) for k, s in np.argwhere(ops).tolist())
         self.cp.add(self.makespan >= path + fixed)
 
     def solve(self, limits: SearchLimits, clock: Clock) -> SplitAnswer:

@@ -42,6 +42,7 @@ from ppsolve.solver.run.steps import (
     SETTLED,
     has_time_to_search,
 )
+from ppsolve.solver.structure.holds import MemoryInfeasible
 
 SPLITS, LAYERS = "splits", "layers"
 """Names of the search over splits, and of the bound over all of them, in reports."""
@@ -132,12 +133,6 @@ class LayersTask(ScheduleTask):
         super().__init__(kind, instance, problem)
         self.searches = searches
         self.balanced: IntArray | None = None
-        self._why: str | None = None
-
-    @property
-    def infeasible(self) -> str | None:
-        """Why no split fits, where that is proved."""
-        return self._why
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by the busiest device of any split."""
@@ -147,8 +142,9 @@ class LayersTask(ScheduleTask):
             return
         answer = LayerModel(self.instance, self.scale).solve(MODEL_LIMITS, clock or Clock())
         if answer.is_infeasible:
-            self._why = "memory: no split of the layers fits, even with one micro-batch in flight"
-            return
+            raise MemoryInfeasible(
+                "memory: no split of the layers fits, even with one micro-batch in flight"
+            )
         self.balanced = answer.counts
         self.board.raise_bound(answer.bound, LAYERS)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -82,33 +83,29 @@ class OrderedModes:
         if waits:
             edges.append(_gradients(problem))
         schedule = chains.timed(problem, *edges)
-        over = [str(each) for each in check_schedule(problem, schedule) if each.rule == "memory"]
-        overfull = [
-            device
-            for device in range(self.problems.instance.num_devices)
-            if any(f"device {device} " in text for text in over)
-        ]
-        return _OrderedChoice(schedule, self.orders, tuple(overfull))
+        broken = check_schedule(problem, schedule)
+        over = " ".join(str(each) for each in broken if each.rule == "memory")
+        devices = range(self.problems.instance.num_devices)
+        overfull = tuple(device for device in devices if f"device {device} " in over)
+        return _OrderedChoice(schedule, self.orders, overfull)
+
+    @cached_property
+    def times(self) -> Any:
+        """Time that each mode takes to recompute, 0 of keeping: object[modes, S]."""
+        stages, kept = range(self.modes.shape[0]), [0] * self.modes.shape[0]
+        modes = map(self.modes.mode, self.modes.recomputing)
+        return np.array([kept, *([entry_at(m.time, s) for s in stages] for m in modes)], object)
 
     @cached_property
     def smallest(self) -> int:
         """The mode that recomputes and leaves the least in memory."""
-        stages = range(self.modes.shape[0])
-        held = {
-            number: sum(self.modes.held(stage, number).sum() for stage in stages)
-            for number in self.modes.recomputing
-        }
-        return min(held, key=held.__getitem__)
+        stages, held = range(self.modes.shape[0]), self.modes.held
+        return min(self.modes.recomputing, key=lambda n: sum(held(s, n).sum() for s in stages))
 
     @property
     def by_time(self) -> list[int]:
         """Keeping, then modes that recompute by the time that they take in all."""
-        stages = range(self.modes.shape[0])
-        time = {
-            number: sum(entry_at(self.modes.mode(number).time, stage) for stage in stages)
-            for number in self.modes.recomputing
-        }
-        return [0, *sorted(time, key=time.__getitem__)]
+        return [0, *sorted(self.modes.recomputing, key=lambda n: self.times[n].sum())]
 
     def everywhere(self, mode: int) -> IntArray:
         """Return the choice of one mode for all."""
@@ -165,12 +162,9 @@ def _copies_back(problem: Problem, chains: Chains) -> Edges:
 
 
 def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _OrderedChoice:
-    found: _OrderedChoice | None = None
-    for choice in choices:
-        found = asked.timed(choice, waits=True)
+    for found in map(partial(asked.timed, waits=True), choices):
         if not found.overfull:
-            return found
-    assert found is not None
+            break
     return found
 
 
@@ -185,30 +179,22 @@ def _recompute_per_stage(asked: OrderedModes) -> _OrderedChoice:
     problem = asked.problems.problem(asked.everywhere(0))
     first = problem.grid("F")[:, 0]
     stages_of = [np.flatnonzero(problem.device[first] == d) for d in range(len(asked.orders))]
-    combinations = [
-        sorted(_combinations(asked, stages), key=lambda c: c[0]) for stages in stages_of
-    ]
+    combinations = []
+    for stages in stages_of:
+        every = list(product(asked.by_time, repeat=len(stages)))
+        times = asked.times[np.array(every), stages].sum(axis=1)
+        combinations.append([every[number] for number in np.argsort(times, kind="stable")])
     place = [0] * len(combinations)
     while True:
         column = np.zeros(asked.modes.shape[0], dtype=np.int64)
         for stages, known, number in zip(stages_of, combinations, place, strict=True):
-            column[stages] = known[number][1]
+            column[stages] = known[number]
         found = asked.timed(asked.modes.of_stages(column.tolist()), waits=True)
         waiting = [d for d in found.overfull if place[d] + 1 < len(combinations[d])]
         if not waiting:
             return found
         for device in waiting:
             place[device] += 1
-
-
-def _combinations(asked: OrderedModes, stages: IntArray) -> Iterator[tuple[float, tuple[int, ...]]]:
-    for modes in product(asked.by_time, repeat=len(stages)):
-        time = sum(
-            float(entry_at(asked.modes.mode(mode).time, int(stage)))
-            for stage, mode in zip(stages, modes, strict=True)
-            if mode
-        )
-        yield time, modes
 
 
 def _lifespans(asked: OrderedModes) -> tuple[IntArray, int]:

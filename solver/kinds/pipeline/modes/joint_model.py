@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
@@ -110,8 +110,6 @@ class JointModel:
             self._add_cell(cell)
         self._add_plain_rules()
         self._add_pools()
-        self._add_work(heads, tails)
-        self._add_held(heads, tails)
         cp.minimize(self.objective)
 
     def _choose(self) -> list[list[list[Any]]]:
@@ -133,7 +131,10 @@ class JointModel:
             return
         for (stage, microbatch), op in np.ndenumerate(self._grid[self._returning]):
             least = self.size[op]
-            extra = {number: self._again(stage, number) for number in self.modes.recomputing}
+            extra = {
+                number: self.problems.scale.ticks(entry_at(self.modes.mode(number).time, stage))
+                for number in self.modes.recomputing
+            }
             if not any(extra.values()):
                 continue
             self.size[op] = self.cp.new_int_var(least, least + max(extra.values()), "")
@@ -151,7 +152,8 @@ class JointModel:
         pool, compute = f"device {device}", f"device {device}"
         forward_end = self.end[forward]
         for number in range(1, len(literals)):
-            literal, rest = literals[number], self._rest(stage, microbatch, number)
+            literal = literals[number]
+            rest = Fraction(np.broadcast_to(modes.rest(stage, number), modes.shape[1])[microbatch])
             drop, take = forward_end, self.start[returning]
             if number == modes.offloading:
                 if not rest:
@@ -180,10 +182,6 @@ class JointModel:
                     MemoryEvent(take, rest, literal),
                 ]
 
-    def _rest(self, stage: int, microbatch: int, number: int) -> Fraction:
-        rest = np.broadcast_to(self.modes.rest(stage, number), self.modes.shape[1])
-        return Fraction(rest[microbatch])
-
     def _optional_op(
         self, kind: str, cell: tuple[int, ...], time: Any, literal: Any, resource: str
     ) -> tuple[Any, Any]:
@@ -206,12 +204,17 @@ class JointModel:
 
     def _add_plain_rules(self) -> None:
         problem, cp = self.problem, self.cp
-        for before, after, lag in zip(
-            problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True
-        ):
-            cp.add(self.end[before] + lag <= self.start[after])
-        for before, after in self._index_pairs():
-            cp.add(self.start[before] <= self.start[after])
+        edges = problem.before.tolist(), problem.after.tolist(), problem.lag.tolist()
+        for one, other, lag in zip(*edges, strict=True):
+            cp.add(self.end[one] + lag <= self.start[other])
+        # Alike micro-batches are put in index order; where every one has a mode of its own, only
+        # their first forwards are.
+        before, after, _ = index_order(problem)
+        if self.modes.decide == "microbatch":
+            first = np.isin(before, self._grid["F"][0])
+            before, after = before[first], after[first]
+        for one, other in zip(before.tolist(), after.tolist(), strict=True):
+            cp.add(self.start[one] <= self.start[other])
         for number, ops in enumerate(problem.ops_by_resource):
             busy = self._busy[problem.resource_names[number]]
             busy += [self._interval(op) for op in ops.tolist() if problem.holds_place[op]]
@@ -224,17 +227,6 @@ class JointModel:
         if op not in self._lengthened:
             return self.cp.new_fixed_size_interval_var(self.start[op], self.size[op], "")
         return self.cp.new_interval_var(self.start[op], self.size[op], self.end[op], "")
-
-    def _index_pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of ops of alike micro-batches that may be put in index order.
-
-        Where every micro-batch has a mode of its own, only their first forwards may.
-        """
-        before, after, _ = index_order(self.problem)
-        if self.modes.decide == "microbatch":
-            first = np.isin(before, self._grid["F"][0])
-            before, after = before[first], after[first]
-        yield from zip(before.tolist(), after.tolist(), strict=True)
 
     def _add_pools(self) -> None:
         problem = self.problem
@@ -255,85 +247,6 @@ class JointModel:
                 limit = entry_at(offload.host_capacity, device)
                 events = self._events[f"host of device {device}"]
                 self.memory_is_exact &= add_reservoir(self.cp, events, limit)
-
-    def _again(self, stage: int, number: int) -> int:
-        # Ticks that a mode takes to recompute.
-        return self.problems.scale.ticks(entry_at(self.modes.mode(number).time, stage))
-
-    def _extra(self, stage: int, microbatch: int) -> Any:
-        """Return the ticks that the modes of a cell add to the work of its device."""
-        literals = self.literals[stage][microbatch]
-        return sum(
-            self._again(stage, number) * literals[number]
-            for number in self.modes.recomputing
-            if not self.modes.is_anytime or self._rest(stage, microbatch, number)
-        )
-
-    def _add_work(self, heads: IntArray, tails: IntArray) -> None:
-        """Let the makespan be no less than the work of a device, and what is before and after.
-
-        This and `_add_held` follow from the other rules, but not from their linear relaxation.
-        """
-        problem = self.problem
-        cells = list(np.ndindex(*self.modes.shape))
-        for resource in problem.span_resources.tolist():
-            ops = problem.ops_by_resource[resource]
-            least = int(heads[ops].min() + (tails - problem.duration)[ops].min())
-            least += int(problem.duration[ops].sum())
-            here = [
-                self._extra(stage, microbatch)
-                for stage, microbatch in cells
-                if self._grid["F"][stage, microbatch] in ops
-            ]
-            self.cp.add(self.objective >= least + sum(here))
-
-    def _add_held(self, heads: IntArray, tails: IntArray) -> None:
-        """Let what is held, times how long, fill no more than the capacity times the makespan."""
-        problem, forward = self.problem, self._grid["F"]
-        if len(problem.families) != 1:
-            return
-        columns = self.implied.column_of
-        for device, pool in enumerate(problem.pools):
-            stages = np.flatnonzero(problem.device[forward[:, 0]] == device)
-            room = pool.limit - pool.initial
-            if room <= 0 or not len(stages):
-                continue
-            last = problem.grid("W" if "W" in problem.kinds else self._returning)[stages]
-            idle = int(heads[forward[stages]].min() + (tails - problem.duration)[last].min())
-            held = []
-            for stage in stages.tolist():
-                first = columns[int(forward[stage, 0])]
-                back = columns[int(self._grid[self._returning][stage, 0])]
-                way = self.implied.way(first, back)
-                for microbatch in range(self.modes.shape[1]):
-                    for number, literal in enumerate(self.literals[stage][microbatch]):
-                        least = self._least_held(stage, microbatch, number, way)
-                        held.append(int(least / room) * literal)
-            self.cp.add(self.objective >= idle + sum(held))
-
-    def _least_held(self, stage: int, microbatch: int, number: int, way: int) -> Fraction:
-        """Return the least amount x ticks that a mode holds until its weight gradient ends."""
-        memory = self.modes.instance.memory
-        assert memory is not None
-        problem, modes = self.problem, self.modes
-        stored = Fraction(np.broadcast_to(modes.held(stage, 0), modes.shape[1])[microbatch])
-        rest, duration = self._rest(stage, microbatch, number), problem.duration
-        forward = int(duration[self._grid["F"][stage, microbatch]])
-        back = int(duration[self._grid[self._returning][stage, microbatch]])
-        whole = forward + back
-        if number in modes.recomputing:
-            whole += self._again(stage, number)
-        elif number == modes.offloading and modes.offload is not None:
-            whole += sum(
-                self.problems.scale.ticks(entry_at(entry, stage))
-                for entry in (modes.offload.out, modes.offload.back)
-            )
-        # The whole is held while it is made, moved and used, the rest of the way at least a part.
-        found = stored * whole + (stored - rest) * max(0, way + back - whole)
-        if "W" in problem.kinds:
-            weight = int(duration[problem.grid("W")[stage, microbatch]])
-            found += stored * entry_at(memory.released_by_backward_weight, stage) * weight
-        return found
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice of modes."""

@@ -97,7 +97,9 @@ class ModeProblems:
         Once some choices are known, only the rules that did best are tried.
         """
         problem = self.problem(choice)
-        numbers = self._rules()
+        numbers = sorted(range(len(RULES)), key=lambda number: -self._wins[number])
+        if self._rated >= FIRST_CHOICES:
+            numbers = numbers[:FEW_RULES]
         rules = (_rule(problem, RULES[number]) for number in numbers)
         made = valid_lists(problem, rules)
         found = [(each.value, numbers[place], each) for place, each in made]
@@ -108,11 +110,6 @@ class ModeProblems:
         for each, number, _ in found:
             self._wins[number] += each == value
         return best
-
-    def _rules(self) -> list[int]:
-        """Return the numbers of the rules to try, those with the most wins first."""
-        numbers = sorted(range(len(RULES)), key=lambda number: -self._wins[number])
-        return numbers[:FEW_RULES] if self._rated >= FIRST_CHOICES else numbers
 
 
 def _rule(problem: Problem, rule: tuple[bool, bool, bool, bool]) -> PriorityRule:

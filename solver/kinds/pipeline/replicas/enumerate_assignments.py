@@ -38,7 +38,20 @@ MicrobatchSet = tuple[int, ...]
 """Micro-batches of a replica, ascending."""
 
 
-def _set_sizes(replicas: Replicas, num_microbatches: int) -> range:
+def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
+    """Return the numbers of micro-batches that a replica may run if replicas exchange them.
+
+    Parameters
+    ----------
+    replicas : Replicas
+    num_microbatches : int
+        Of the step.
+
+    Returns
+    -------
+    range
+        Ascending.
+    """
     if replicas.counts == "equal":
         each = num_microbatches // replicas.count
         return range(each, each + 1)
@@ -59,7 +72,7 @@ def has_few(instance: PipelineInstance, params: EnumerationParams = EnumerationP
     """
     assert instance.replicas is not None
     count = instance.num_microbatches
-    sizes = _set_sizes(instance.replicas, count)
+    sizes = set_sizes(instance.replicas, count)
     ops = instance.num_stages * len(instance.times.by_kind())
     return (
         count <= params.most_microbatches
@@ -100,7 +113,7 @@ class AssignmentEnumeration:
         self._instance, self._scale, self.upper = instance, scale, upper
         self._count = instance.replicas.count
         everyone = range(instance.num_microbatches)
-        sizes = _set_sizes(instance.replicas, instance.num_microbatches)
+        sizes = set_sizes(instance.replicas, instance.num_microbatches)
         self._known: dict[MicrobatchSet, _Known] = {
             those: _Known(int(load[list(those)].sum(axis=0).max()))
             for size in sizes

@@ -63,7 +63,12 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
         if request.instance.replicas is None:
             alone: Proposal = heuristic.propose(request)
             return alone
-        parts = [_alone(heuristic, asked) for asked in _requests(request)]
+        parts = []
+        for asked in _requests(request):
+            obstacle = heuristic.obstacle(asked.instance)
+            if obstacle is not None:
+                raise NotApplicableError(f"{obstacle} in every replica")
+            parts.append(heuristic.propose(asked).schedule)
         start = np.concatenate([each.start for each in parts])
         schedule = Schedule(request.problem, start, waits=_waits(parts))
         return Proposal(schedule, orders_if_whole(schedule))
@@ -80,20 +85,9 @@ def _requests(request: Request) -> Iterator[Request]:
         yield Request(part.instance, part.problem, request.group_size, effort)
 
 
-def _alone(heuristic: Heuristic, request: Request) -> Schedule:
-    obstacle = heuristic.obstacle(request.instance)
-    if obstacle is not None:
-        raise NotApplicableError(f"{obstacle} in every replica")
-    schedule: Schedule = heuristic.propose(request).schedule
-    return schedule
-
-
 def _waits(schedules: list[Schedule]) -> Edges:
     firsts = np.cumsum([0, *(len(schedule.start) for schedule in schedules)])
-    parts = [chain_edges([])]
-    for first, schedule in zip(firsts, schedules, strict=False):
-        if schedule.waits is not None:
-            before, after, lag = schedule.waits
-            parts.append((before + first, after + first, lag))
-    before, after, lag = map(np.concatenate, zip(*parts, strict=True))
-    return before, after, lag
+    waits = [schedule.waits or chain_edges([]) for schedule in schedules]
+    before = [edges[0] + first for edges, first in zip(waits, firsts, strict=False)]
+    after = [edges[1] + first for edges, first in zip(waits, firsts, strict=False)]
+    return np.concatenate(before), np.concatenate(after), np.concatenate([w[2] for w in waits])

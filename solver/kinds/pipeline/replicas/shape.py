@@ -42,6 +42,7 @@ from ppsolve.solver.kernels.microbatch_exchange import (
 )
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.replicas.enumerate_assignments import set_sizes
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,8 @@ class ReplicaShape:
         number, count = self.instance.num_microbatches, self.replicas.count
         if not self.replicas.is_free:
             return sorted({len(those) for those in self.replicas.blocks(number)})
-        if self.replicas.counts == "equal":
-            return [number // count]
-        return list(range(1, min(number - count + 1, self.params.spread * -(-number // count)) + 1))
+        most = self.params.spread * -(-number // count)
+        return [size for size in set_sizes(self.replicas, number) if size <= most]
 
     def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
         patterns: list[ReplicaPattern] = []
@@ -180,15 +180,12 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
 
 
 def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:
-    seen: set[bytes] = set()
-    found = []
+    found: dict[bytes, IntArray] = {}
     for table in tables:
         orders = [patterns[number] for number in table[table >= 0].tolist()]
         key = b"".join(order.slot.tobytes() + order.position.tobytes() for order in orders)
-        if key not in seen:
-            seen.add(key)
-            found.append(table)
-    return found
+        found.setdefault(key, table)
+    return list(found.values())
 
 
 def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
@@ -221,14 +218,10 @@ def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
 class _AmountTables:
     def __init__(self, pool: Pool, flow: Flow, num_ops: int) -> None:
         self.amounts = (*pool.amounts, Fraction(0))
-        self.acquire = self._table(pool.acquire_op, pool.acquire_amount, flow, num_ops)
-        self.release = self._table(pool.release_op, pool.release_amount, flow, num_ops)
-
-    def _table(self, ops: IntArray, amount: IntArray, flow: Flow, num_ops: int) -> IntArray:
-        by_op = np.full(num_ops, len(self.amounts) - 1, dtype=np.int64)
-        by_op[ops] = amount
-        table: IntArray = by_op[flow.ops]
-        return table
+        by_op = np.full((2, num_ops), len(pool.amounts), dtype=np.int64)
+        by_op[0, pool.acquire_op] = pool.acquire_amount
+        by_op[1, pool.release_op] = pool.release_amount
+        self.acquire, self.release = by_op[:, flow.ops]
 
     def given_to(self, pool: Pool, owner: IntArray, position: IntArray) -> Pool:
         """Return the pool of a replica whose ops belong to some micro-batches."""

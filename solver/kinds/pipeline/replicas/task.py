@@ -145,11 +145,6 @@ def is_small_step(turn: Turn) -> bool:
     return orders_are_searched(turn) and turn.task.size <= SMALL_OPS
 
 
-def is_quick_but_unordered(turn: Turn) -> bool:
-    """Apply to small steps whose orders are not searched."""
-    return is_small(turn) and not orders_are_searched(turn)
-
-
 def solve_small_replicas(turn: Turn) -> StopReason | None:
     """Prove few small replicas one by one; else order the micro-batches of all."""
     stop = solve_each_replica(turn.share(PROVING_SHARE))
@@ -217,7 +212,7 @@ FIXED_STEPS: tuple[Step | Steps, ...] = (
     ORDERS_OF_ALL,
     replace(GREEDY, share=lambda t: AFTER_ORDERS if is_large_step(t) else t.steps.greedy_share),
     Step("small replicas", is_small_step, whole, solve_small_replicas, 0.25),
-    replace(QUICK, applies=is_quick_but_unordered),
+    replace(QUICK, applies=lambda t: is_small(t) and not orders_are_searched(t)),
     SEARCHES,
     EACH_REPLICA,
     SETTLED,
