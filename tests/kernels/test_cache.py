@@ -59,7 +59,7 @@ def kept(folder: Path) -> Path:
     """Return the file of `divide`, in which a foreign kernel lies as if it belonged there."""
     assert quotient() == 3001
     (path,) = folder.iterdir()
-    layouts = [layout_of(1, "int")] * 2
+    layouts = [layout_of(1)] * 2
     path.write_bytes(cache._sealed(path, machine.object_of(translate(steal, layouts, set()))))
     assert quotient() == 666  # what all tests below keep from being run
     return path

@@ -12,6 +12,7 @@ from ppsolve.solver.api.api import check, optimize
 from tests.bruteforce import brute_force
 from tests.filler_model import FillerModel
 from tests.kinds.pipeline.filler_instances import lower
+from tests.marks import first
 from tests.paths import DATA
 
 CASES = json.loads((DATA / "fillers/cases.json").read_text())["cases"]
@@ -117,7 +118,7 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "latency": data["p2p"]["latency"], "stages_per_device": 1 + v, **memory}
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", first(5, range(20)))
 def test_tiny_ones_against_a_plain_model(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         data = drawn(seed)
@@ -132,7 +133,7 @@ def test_tiny_ones_against_a_plain_model(block: int) -> None:
         assert result.status == ("INFEASIBLE" if expected is None else "OPTIMAL"), seed
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", first(3, range(10)))
 def test_tiny_ones_with_a_choice_of_devices_against_a_plain_model(block: int) -> None:
     for seed in range(1000 + 10 * block, 1010 + 10 * block):
         data = drawn_with_choice(seed)
@@ -149,7 +150,7 @@ def test_tiny_ones_with_a_choice_of_devices_against_a_plain_model(block: int) ->
             assert check(made, result.model_dump(mode="json", by_alias=True)) == [], seed
 
 
-@pytest.mark.parametrize("seed", range(300, 340))
+@pytest.mark.parametrize("seed", first(10, range(300, 340)))
 def test_tiny_ones_against_brute_force(seed: int) -> None:
     data = drawn(seed)
     try:

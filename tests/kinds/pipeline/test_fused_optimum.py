@@ -13,6 +13,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from tests.marks import first
 from tests.paths import DATA
 
 Op = tuple[str, int, int]
@@ -155,10 +156,10 @@ def tiny(seed: int) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("first", range(0, 200, 10))
-def test_optima_are_those_of_exhaustive_search(first: int) -> None:
+@pytest.mark.parametrize("begin", first(4, range(0, 200, 10)))
+def test_optima_are_those_of_exhaustive_search(begin: int) -> None:
     """The search tries pairs of micro-batches in any order, numbered in whatever way."""
-    for seed in range(first, first + 10):
+    for seed in range(begin, begin + 10):
         data = tiny(seed)
         instance = PipelineInstance.parse(data)
         found = ppsolve.optimize(instance, time_limit=60, verify=False)
