@@ -101,7 +101,7 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
         found = [_answers(shape, part) for part in _parts(figures, shape)]
         return QuickAnswers(*(np.concatenate(column) for column in zip(*found, strict=True)))
     scale = scale_of(instance, exact=False)
-    figures = _own(instance, lambda time: scale.ticks(time))
+    figures = _own(instance, scale.ticks)
     value, bound, by, bound_by = (column[0] for column in _answers(shape, figures))
     time = None if np.isnan(value) else scale.time(int(value))
     return QuickAnswer(time, scale.time(math.ceil(bound)), by, bound_by)
@@ -113,7 +113,7 @@ def _refuse_more(instance: PipelineInstance) -> None:
         "placement": instance.placement == "bidirectional",
         "p2p.mode": instance.p2p.mode != "delay",
         "memory": memory is not None
-        and (memory.has_modes or any((memory.forward_peak, memory.left_to_weight))),
+        and (memory.has_modes or {memory.forward_peak, memory.left_to_weight} != {None}),
         "objective": instance.objective is not Objective.MAKESPAN,
         "fillers": bool(instance.fillers),
         "steps": instance.steps > 1,

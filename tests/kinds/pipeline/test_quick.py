@@ -129,6 +129,7 @@ def test_where_nothing_fits_there_is_no_value():
         ({"placement": "bidirectional"}, "placement"),
         ({"times": {"forward": [list(range(1, 9))] * 4, "backward": 3}}, "lengths"),
         ({"memory": {"capacity": 4, "activation": 1, "forward_peak": 2}}, "memory"),
+        ({"memory": {"capacity": 4, "activation": 1, "left_to_weight": 0}}, "memory"),
     ],
 )
 def test_what_a_quick_answer_does_not_know_is_refused(changes, field):
