@@ -44,7 +44,7 @@ from ppsolve.solver.views.bench import outputs as report_as
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
-from ppsolve.solver.views.progress import TallyProgress, tally
+from ppsolve.solver.views.progress import TallyProgress, own_failures, tally
 
 
 class EngineName(StrEnum):
@@ -173,7 +173,8 @@ def bench_run_command(
         _tell_others(suite, output)
         code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)
-        typer.echo(f"{output}: {counted(count, 'item')}: {tally(suite.records)}")
+        words = [tally(suite.records), *own_failures(suite.records)]
+        typer.echo(f"{output}: {counted(count, 'item')}: {'; '.join(words)}")
     raise typer.Exit(code)
 
 

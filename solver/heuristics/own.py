@@ -29,6 +29,7 @@ from ppsolve.models.documents.errors import (
     InputError,
     NotApplicableError,
 )
+from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 
 OwnFunction = Callable[..., Any]
@@ -145,7 +146,7 @@ def _proposed(answer: Any, request: Request) -> Proposal:
 
 def exception_line(error: BaseException) -> str:
     """Return an exception and where it was raised in one line."""
-    text = " ".join(str(error).split())[:300]
+    text = " ".join(str(error).split())[:LONGEST_LINE]
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename[:1] != "<"]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
@@ -15,12 +16,12 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from ppsolve.models.core.result import Status
+from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
 from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.run.progress import Progress, ProgressListener
 from ppsolve.solver.studies.plan.progress import PlanListener, PlanProgress
-from ppsolve.solver.views.figures import figures, percent, seconds
+from ppsolve.solver.views.figures import counted, figures, percent, seconds
 from ppsolve.solver.views.terminal import TerminalConsole
 from ppsolve.solver.views.wording import with_unit
 
@@ -262,6 +263,25 @@ def _outcome(record: BenchRecord) -> str:
         return f"failed ({record.failure.value})"
     words = {Status.OPTIMAL: "proved", Status.UNKNOWN: "nothing found"}
     return words.get(record.status, record.status.value.lower())
+
+
+def own_failures(records: Iterable[BenchRecord]) -> Iterator[str]:
+    """Yield in a line each way in which users' heuristics failed, its reason in full."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    ran: Counter[str] = Counter()
+    for record in records:
+        own = [one for one in record.heuristics if one.name in record.settings.get("code", ())]
+        ran.update(one.name for one in own)
+        for one in (one for one in own if one.status is HeuristicStatus.FAILED):
+            reason = one.reason or "no reason given"
+            # What is raised at one place may name figures of its instance.
+            way = (one.name, reason.partition(":")[0], reason.rpartition(" (")[2])
+            found.setdefault(way, []).append(reason)
+    for (name, *_), reasons in found.items():
+        count = f"{len(reasons)} of {counted(ran[name], 'instance')}"
+        example = ", for example" if len(set(reasons)) > 1 else ""
+        line = f"{name} failed on {count}{example}: {reasons[0]}"
+        yield printable(line, sys.maxsize)
 
 
 class TallyProgress:

@@ -75,6 +75,25 @@ def test_a_heuristic_that_breaks_memory_is_reported_with_its_reason(
 
 
 @pytest.mark.processes
+def test_a_heuristic_that_raises_is_told_in_the_last_line(tmp_path: Path, bench: Bench) -> None:
+    text = f"no (way) {'round ' * 80}here"
+    path = rules(tmp_path / "mine", f"def greedy(instance):\n    raise ValueError({text!r})\n")
+    capped(tmp_path)
+    run = ("capped.json", "-o", "x.jsonl", "-t", "20", "--heuristic", f"{path}:greedy")
+    line = (
+        f"x.jsonl: 1 item: 1 proved; {path}:greedy failed on 1 of 1 instance: "
+        f"ValueError: {text} (rules.py:2)\n"
+    )
+    assert bench(*run).stdout == line
+    assert bench(*run, "--quiet").stdout == line  # nothing is run, the file has it
+    page = bench("report", "x.jsonl", "-o", "x.md").stdout
+    assert "(rules.py:2)" in page
+    assert rf"ValueError: no (way) {'round ' * 80}here (rules.py:2)" in (
+        tmp_path / "x.md"
+    ).read_text(encoding="utf-8")
+
+
+@pytest.mark.processes
 def test_an_edited_heuristic_is_run_again(tmp_path: Path, bench: Bench) -> None:
     spec = f"{rules(tmp_path / 'mine')}:greedy"
     run = (capped(tmp_path), "-o", "x.jsonl", "-t", "20", "--heuristic", spec)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from ppsolve.solver.views.progress import TallyProgress, tally
+from ppsolve.models.studies.bench.file import BenchRecord
+from ppsolve.solver.views.progress import TallyProgress, own_failures, tally
 from tests.studies.bench.records import record
 
 PROVED, OPEN = record("a"), record("b", status="FEASIBLE", value=95)
@@ -14,6 +15,28 @@ CRASHED = record("c", status="UNKNOWN", value=None, failure="crash", error="SIGA
 def test_tally() -> None:
     assert tally([]) == "none"
     assert tally([PROVED, CRASHED, OPEN, PROVED]) == "2 proved, 1 feasible, 1 failed (crash)"
+
+
+def own(reason: str | None, status: str = "failed", name: str = "a.py:f") -> BenchRecord:
+    entry = {"name": name, "status": status, "reason": reason}
+    return record("o", heuristics=[entry], settings={"code": {"a.py:f": "0"}})
+
+
+def test_failures_of_users_heuristics_are_told_once_for_each_place() -> None:
+    long = f"ValueError: no (8) of {'x' * 5000} (a.py:3)"
+    records = [
+        own(long), own(long), own("KeyError: 1 (a.py:9)"), own("KeyError: 2 (a.py:9)"),
+        own(None, "feasible"), own("memory: too much", "infeasible"), own(None), PROVED,
+        own("deadlock: it waits", name="gpipe"),
+    ]  # fmt: skip
+    assert list(own_failures(records)) == [
+        f"a.py:f failed on 2 of 7 instances: {long}",
+        "a.py:f failed on 2 of 7 instances, for example: KeyError: 1 (a.py:9)",
+        "a.py:f failed on 1 of 7 instances: no reason given",
+    ]
+    assert list(own_failures([own("E: \x1b[2J (a.py:1)")])) == [
+        r"a.py:f failed on 1 of 1 instance: E: \x1b[2J (a.py:1)"
+    ]
 
 
 def test_lines_come_at_times_and_for_failures() -> None:

@@ -180,13 +180,17 @@ def _reasons(cases: Sequence[ScoredRecord]) -> Iterator[tuple[OutcomeState, str,
     for case in cases:
         for outcome in case.outcomes:
             if outcome.state in told:
-                yield outcome.state, _general(outcome.reason), outcome.method.name
+                yield outcome.state, _general(outcome), outcome.method.name
 
 
-def _general(reason: str | None) -> str:
-    """Return a reason without the numbers and places of one instance."""
-    text = (reason or "no reason given").partition(" (")[0]
-    return re.sub(r"\d[\d,]*(?:\.\d+)?", "#", text)[:120]
+def _general(outcome: Outcome) -> str:
+    """Return a reason without the numbers of one instance; a failure keeps its line of code."""
+    text = outcome.reason or "no reason given"
+    if outcome.state is OutcomeState.INFEASIBLE:
+        text = text.partition(" (")[0]
+    code = re.search(r" \([^()]+:\d+\)$", text)
+    text, place = (text[: code.start()], code[0]) if code else (text, "")
+    return re.sub(r"\d[\d,]*(?:\.\d+)?", "#", text) + place
 
 
 @dataclass(frozen=True)
