@@ -102,4 +102,4 @@ def _cell(column: TableColumn, place: int, cell: str) -> str:
 def _class(column: TableColumn, cell: str) -> str:
     if not column.is_text:
         return ""
-    return ' class="text long"' if len(cell) > 40 else ' class="text"'
+    return ' class="text long"' if column.wraps or len(cell) > 40 else ' class="text"'

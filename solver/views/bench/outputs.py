@@ -16,7 +16,7 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import FamilyRow, MethodRow
 from ppsolve.solver.views.bench.pictures import Picture
-from ppsolve.solver.views.bench.sections import FOOTER, Section, headline, origin, sections
+from ppsolve.solver.views.bench.sections import FOOTER, Section, about, headline, origin, sections
 from ppsolve.solver.views.html import table_html, text
 from ppsolve.solver.views.page.tables import asset
 from ppsolve.solver.views.tables import FittingTable
@@ -39,7 +39,7 @@ def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
 
 def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
     yield Text(headline(report), "bold")
-    yield Text(origin(report), "dim")
+    yield Text(f"{origin(report)}: {about(report)}", "dim")
     found = list(sections(report))
     shown = [each for each in found if verbose or each.family is None]
     for section in shown:
@@ -47,7 +47,7 @@ def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
             yield from _section(section)
     yield Text()
     if len(shown) < len(found):
-        yield Text("--verbose shows the methods and bounds of every family", "dim")
+        yield Text("--verbose shows the methods of every family", "dim")
     yield from (Text(line, "dim") for line in FOOTER)
 
 
@@ -72,7 +72,7 @@ def _escaped(text: str) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield "# Benchmark report"
+    yield f"# Benchmark report: {_escaped(about(report))}"
     yield ""
     yield _escaped(origin(report))
     yield ""
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
+def html_report(report: Report, pictures: Mapping[str, Picture] | None = None) -> str:
     """Return a report as an HTML page; its tables can be sorted where scripts run.
 
     Parameters
@@ -165,13 +165,13 @@ def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
 
 
 def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[str]:
-    title = text(f"Benchmark report: {report.source}")
+    head = text(f"Benchmark report: {about(report)}")
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>\n{asset('benchmarks.css')}</style></head><body>"
-    yield f'<header><h1>Benchmark report</h1><p class="dim">{text(origin(report))}</p></header>'
+    yield f"<title>{head}</title><style>\n{asset('benchmarks.css')}</style></head><body>"
+    yield f'<header><h1>{head}</h1><p class="dim">{text(origin(report))}</p></header>'
     yield f"<p><strong>{text(headline(report))}</strong></p>"
     if pictures is None:
         yield '<p class="dim">No pictures: they need matplotlib, the extra "plot".</p>'

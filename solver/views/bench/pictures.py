@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
+from textwrap import wrap
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.cases import Role
@@ -14,8 +19,7 @@ from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import GapCurve, PerformanceProfile
 from ppsolve.solver.views.bench.sections import ANYTIME, PROFILES, with_profiles
 from ppsolve.solver.views.colours import SERIES
-from ppsolve.solver.views.figures import shorten
-from ppsolve.solver.views.line_chart import STYLE, add_legend, figure_bytes, panel_figure
+from ppsolve.solver.views.line_chart import MARKERS, STYLE, add_legend, figure_bytes, panel_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +31,9 @@ class PictureLimits:
     """How much pictures of a report show."""
 
     lines: int = 9  # the colours once plain, half of them dashed; more cannot be told apart
-    label: int = 28  # letters
-    ratio: float = 4.0  # beyond, a method is no alternative
+    label: int = 28  # letters of a line
+    points: int = 200  # of a line, beside its steps
+    ratio: float = 2.0  # beyond, a method is no alternative
     least_ratio: float = 1.02  # of the axis, even where all methods are equal
     shares: tuple[float, ...] = (0.0, 0.001, 0.01, 0.1, 1.0)
     linear_below: float = 0.001  # share: 0 has no place on a logarithmic axis
@@ -66,8 +71,7 @@ def draw_pictures(report: Report) -> Iterator[Picture]:
 
 
 def _profiles(name: str, part: FamilyFigures, title: str) -> Iterator[Picture]:
-    chosen = with_profiles(part)[: LIMITS.lines]
-    if chosen:
+    if chosen := with_profiles(part):
         yield Picture(name, title, _svg(title, lambda axes: _draw_profiles(axes, chosen)))
 
 
@@ -86,32 +90,38 @@ def _svg(title: str, draw: Callable[[Axes], None]) -> str:
     return figure_bytes(drawn, "svg", STYLE | {"text.parse_math": False}).decode()
 
 
-def _label(text: str, longest: int = LIMITS.label) -> str:
+def _label(text: str, width: int = LIMITS.label) -> str:
     # A name that begins with an underscore would be left out of the legend.
-    return shorten(" " * text.startswith("_") + printable(text), longest)
+    return "\n".join(wrap(" " * text.startswith("_") + printable(text), width))
 
 
 def _draw_steps(axes: Axes, lines: Mapping[str, Line], bold: str | None) -> None:
-    """Draw lines of steps by name, the first ones on top."""
-    looks = product(("-", "--", ":"), SERIES)
+    """Draw lines of steps by name, the first ones on top, each with marks at places of its own."""
+    looks = product(("-", "--", ":"), zip(SERIES, MARKERS, strict=True))
     for number, ((name, points), look) in enumerate(zip(lines.items(), looks, strict=False)):
+        # Marks stand at points of a line, which needs some between its steps.
+        between = np.geomspace(points[0][0], points[-1][0], LIMITS.points).tolist()
+        places = sorted({*between, *(x for x, _ in points)})
+        ys = [points[bisect_right(points, x, key=itemgetter(0)) - 1][1] for x in places]
         axes.step(
-            [x for x, _ in points], [y for _, y in points], where="post", label=_label(name),
-            lw=2.6 if name == bold else 1.5, zorder=3 + LIMITS.lines - number,
-            linestyle=look[0], color=look[1],
+            places, ys, where="post", label=_label(name), lw=2.6 if name == bold else 1.5,
+            zorder=3 + LIMITS.lines - number, linestyle=look[0], color=look[1][0],
+            marker=look[1][1], markersize=5, markevery=(0.04 * (number + 1), 0.4),
         )  # fmt: skip
     add_legend(axes)
 
 
 def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
-    farthest = max(profile.steps[-1][0] for profile in chosen)
+    alike: dict[Line, list[str]] = {}
+    for profile in chosen:
+        alike.setdefault(profile.steps, []).append(profile.method.name)
+    shown = [(" = ".join(names), steps) for steps, names in alike.items()][: LIMITS.lines]
+    farthest = max(steps[-1][0] for _, steps in shown)
     edge = min(max(farthest**1.05, LIMITS.least_ratio), LIMITS.ratio)
-    lines = {
-        profile.method.name: [(1.0, 0.0), *profile.steps, (farthest**1.1, profile.steps[-1][1])]
-        for profile in chosen
-    }
-    ours = (one.method.name for one in chosen if one.method.role is Role.OURS)
-    _draw_steps(axes, lines, next(ours, None))
+    end = max(farthest, edge)
+    lines = {name: [(1.0, 0.0), *steps, (end, steps[-1][1])] for name, steps in shown}
+    ours = shown[0][0] if chosen[0].method.role is Role.OURS else None
+    _draw_steps(axes, lines, ours)
     axes.set(xlim=(1, edge), ylim=(0, 1.03), xlabel="value / best value", ylabel="instances")
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
 

@@ -11,13 +11,14 @@ from ppsolve.solver.studies.bench.report.cases import Contradiction
 from ppsolve.solver.studies.bench.report.comparison import Comparison, Difference
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.views.figures import ABSENT, counted, percent, seconds
-from ppsolve.solver.views.tables import Field, FittingTable, table_of
+from ppsolve.solver.views.tables import Field, FittingTable, Row, table_of
 from ppsolve.solver.views.wording import spaced
 
 texts = Field
 notes = partial(Field, wraps=True)  # texts without a known length
 counts = partial(Field, show="{:,}".format)
 shares = partial(Field, show=percent)
+hundredths = partial(Field, show=lambda share: percent(share).removesuffix(" %"))
 times = partial(Field, show=seconds)
 
 
@@ -33,6 +34,7 @@ class Section:
     picture: str | None = None  # name of the picture that belongs to it
 
 
+LONG_NAME = 24  # letters; beyond, names of methods and families take several lines
 PROFILES, ANYTIME = "profiles", "anytime"
 
 # Definitions below every report.
@@ -42,7 +44,7 @@ FOOTER = (
     "instance in this file; over the instances that the method solved.",
     "solved: a valid schedule, or a proof that there is none. A heuristic that breaks a rule, such "
     "as a memory limit, is infeasible and its value does not count.",
-    "best: instances on which no method has a smaller value; ties count for each of them.",
+    "wins: instances on which no method has a smaller value; ties count for each of them.",
     "Performance profile: share of instances on which a method is within a ratio of the best "
     "value. Instances that it did not solve, or that it is not made for, count as never reached.",
     "Mean gap over time: a run counts as 100 % until it has both a value and a bound.",
@@ -55,10 +57,11 @@ def sections(report: Report) -> Iterator[Section]:
     every = report.every
     totals = [part.total for part in report.families]
     totals += [every.total] if len(totals) != 1 else []
-    yield Section("Families", sheet=table_of(totals, *FAMILIES))
+    yield Section("Families", sheet=_named(totals, FAMILIES))
     yield _methods("Methods", every)
     if within := with_profiles(every):
-        yield Section("Near the best", sheet=table_of(within, *WITHIN_FIELDS), picture=PROFILES)
+        notes = ("Instances in %, by how far a value may be over the best one.",)
+        yield Section("Near the best", notes, _named(within, WITHIN_FIELDS), picture=PROFILES)
     yield Section("Mean gap over time", picture=ANYTIME)
     if report.reasons:
         yield Section("Why methods have no schedule", sheet=table_of(report.reasons, *REASONS))
@@ -87,20 +90,50 @@ def headline(report: Report) -> str:
     return ", ".join(parts)
 
 
+def about(report: Report, family: str | None = None) -> str:
+    """Return instances, time limits and machine of a report, or of one of its families.
+
+    Parameters
+    ----------
+    report : Report
+    family : str, optional
+
+    Returns
+    -------
+    str
+    """
+    totals = [part.total for part in report.families if family in (None, part.total.family)]
+    count = counted(sum(total.instances for total in totals), "instance")
+    families = _listed([total.family for total in totals], 3)
+    limits = _listed([f"{limit:g} s" for limit in report.time_limits], 3)
+    machines = [", ".join(machine.split(", ")[:2]) for machine in report.machines]
+    parts = [f"{count} of {families}", limits, _listed(list(dict.fromkeys(machines)), 2)]
+    return "; ".join(filter(None, parts))
+
+
 def origin(report: Report) -> str:
-    """Return the files and time limits of a report as a line."""
-    limits = [seconds(limit) for limit in report.time_limits]
-    about = report.source
-    if report.baseline is not None:
-        about += f", compared with {report.baseline}"
-    return f"{about}; time limit {', '.join(limits)}" if limits else about
+    """Return the files of a report as a line."""
+    compared = "" if report.baseline is None else f", compared with {report.baseline}"
+    return f"{report.source}{compared}"
 
 
 def _methods(title: str, part: FamilyFigures) -> Section:
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
-    notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
-    return Section(title, notes, table_of(shown, *METHODS))
+    notes = [f"Not applicable to any instance: {', '.join(hidden)}."] if hidden else []
+    count = max(row.common.count for row in part.methods)
+    alone = [row.method.name for row in shown if not row.common.count]
+    but = f" but {', '.join(alone)}" if alone else ""
+    among = f"{counted(count, 'instance')} solved by all methods here{but}"
+    notes.append(f"%: above the best value of any method. In common: {among}.")
+    return Section(title, tuple(notes), _named(shown, method_fields(count)))
+
+
+def _named(rows: Sequence[Row], fields: Sequence[Field[Row]]) -> FittingTable:
+    """Return a table whose first column, of names, wraps only where one is long."""
+    first, *others = fields
+    is_long = any(len(first.get(row)) > LONG_NAME for row in rows)
+    return table_of(rows, replace(first, wraps=is_long), *others)
 
 
 def with_profiles(part: FamilyFigures) -> list[rows.PerformanceProfile]:
@@ -160,46 +193,51 @@ FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
     counts("failed", lambda row: row.failures, 4),
     shares("mean\ngap", lambda row: row.gap.mean),
     shares("median gap", lambda row: row.gap.median, 2),
-    shares("worst gap", lambda row: row.gap.worst),
+    shares("worst\ngap", lambda row: row.gap.worst),
+    notes("worst on", lambda row: _worst_at(row.gap)),
     times("to best,\nmedian", lambda row: row.to_best.median, 5),
     times("to proof,\nmedian", lambda row: row.to_proof.median, 1),
     times("to proof,\nlongest", lambda row: row.to_proof.worst, 5),
     times("in all", lambda row: row.seconds, 4),
-    notes("worst on", lambda row: _worst_at(row.gap), 6),
 )
-METHODS: tuple[Field[rows.MethodRow], ...] = (
-    texts("method", lambda row: row.method.name),
-    texts("is", lambda row: row.method.role.value, 6),
-    counts("solved", lambda row: row.solved),
-    counts("proved", lambda row: row.proved, 6),
-    counts("best", lambda row: row.wins),
-    shares("mean\nover best", lambda row: row.excess.mean),
-    shares("median", lambda row: row.excess.median, 3),
-    shares("worst", lambda row: row.excess.worst, 2),
-    counts("infeasible", lambda row: row.infeasible, 1),
-    counts("failed", lambda row: row.failed, 4),
-    counts("n.a.", lambda row: row.not_applicable, 5),
-    times("median time", lambda row: row.seconds.median, 7),
-    times("longest time", lambda row: row.seconds.worst, 7),
-    notes("worst on", lambda row: _worst_at(row.excess), 9),
-)
+
+
+def method_fields(common: int) -> tuple[Field[rows.MethodRow], ...]:
+    """Return the columns of methods that have a number of instances in common."""
+    return (
+        texts("method", lambda row: row.method.name),
+        texts("is", lambda row: row.method.role.value, 6),
+        counts("solved", lambda row: row.solved),
+        counts("proved", lambda row: row.proved, 6),
+        counts("wins", lambda row: row.wins),
+        hundredths("mean %", lambda row: row.excess.mean),
+        hundredths(f"on {common:,} in\ncommon", lambda row: row.common.mean),
+        hundredths("median %", lambda row: row.excess.median, 3),
+        hundredths("worst %", lambda row: row.excess.worst),
+        notes("worst on", lambda row: _worst_at(row.excess)),
+        counts("infeasible", lambda row: row.infeasible, 1),
+        counts("failed", lambda row: row.failed, 4),
+        counts("n.a.", lambda row: row.not_applicable, 5),
+        times("median time", lambda row: row.seconds.median, 7),
+        times("longest time", lambda row: row.seconds.worst, 7),
+    )
 
 
 def _within(excess: float) -> Field[rows.PerformanceProfile]:
-    name = "best" if excess == 0 else f"{excess:.0%} over"
+    name = "best" if excess == 0 else f"{excess:.0%}\nover"
     place = rows.WITHIN.index(excess) // 4
-    return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g} %")
+    return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g}")
 
 
 WITHIN_FIELDS: tuple[Field[rows.PerformanceProfile], ...] = (
     texts("method", lambda profile: profile.method.name),
-    *(_within(excess) for excess in rows.WITHIN),
+    *map(_within, rows.WITHIN),
 )
 REASONS: tuple[Field[rows.ReasonRow], ...] = (
     counts("times", lambda row: row.count),
     texts("status", lambda row: spaced(row.state.value)),
     notes("reason", lambda row: row.reason),
-    texts("methods", lambda row: _listed(row.methods, 3), 1),
+    notes("methods", lambda row: ", ".join(row.methods)),
 )
 CONTRADICTIONS: tuple[Field[Contradiction], ...] = (
     notes("instance", _place),

@@ -68,28 +68,51 @@ def test_every_family_together() -> None:
 
 
 def test_method_rows(part: FamilyFigures) -> None:
-    """Best are 100 and 190: gpipe is 50 and 60 above, ours 0 and 10, the peer never."""
+    """Best are 100 and 190: gpipe is 50 and 60 above, ours 0 and 10, the peer never.
+
+    1F1B has a value on the second one alone, which is what all have in common.
+    """
     none = Spread(0, None, None, None, None)
     assert part.methods == (
         MethodRow(
             Method(Role.OURS, "ppsolve"), 2, 2, 1, 1, 0, 0, 0,
-            spread(2, 5 / 190, 5 / 190, 10 / 190, "a/two"), spread(2, 5.5, 5.5, 10, "a/two"),
+            spread(2, 5 / 190, 5 / 190, 10 / 190, "a/two"),
+            spread(1, 10 / 190, 10 / 190, 10 / 190, "a/two"), spread(2, 5.5, 5.5, 10, "a/two"),
         ),
         MethodRow(
             Method(Role.PEER, "other"), 2, 2, 1, 2, 0, 0, 0,
-            spread(2, 0, 0, 0, "a/one"), spread(2, 3, 3, 3, "a/one"),
+            spread(2, 0, 0, 0, "a/one"), spread(1, 0, 0, 0, "a/two"), spread(2, 3, 3, 3, "a/one"),
         ),
         MethodRow(
             Method(Role.HEURISTIC, "gpipe"), 2, 2, 0, 0, 0, 0, 0,
             spread(2, (0.5 + 60 / 190) / 2, (0.5 + 60 / 190) / 2, 0.5, "a/one"),
+            spread(1, 60 / 190, 60 / 190, 60 / 190, "a/two"),
             spread(2, 0.02, 0.02, 0.03, "a/two"),
         ),
         MethodRow(
             Method(Role.HEURISTIC, "1f1b"), 2, 1, 0, 0, 1, 0, 0,
+            spread(1, 10 / 190, 10 / 190, 10 / 190, "a/two"),
             spread(1, 10 / 190, 10 / 190, 10 / 190, "a/two"), none,
         ),
-        MethodRow(Method(Role.HEURISTIC, "zbv"), 2, 0, 0, 0, 0, 0, 2, none, none),
+        MethodRow(Method(Role.HEURISTIC, "zbv"), 2, 0, 0, 0, 0, 0, 2, none, none, none),
     )  # fmt: skip
+
+
+def test_methods_that_solved_few_do_not_shrink_what_all_have_in_common() -> None:
+    """Of eight instances a solved all, b seven, c the first two, which is a quarter, d the last."""
+    solved = {"a": range(8), "b": range(7), "c": range(2), "d": range(7, 8)}
+    values = {"a": 110, "b": 120, "c": 130, "d": 140}
+    records = [
+        unproved(
+            key=f"k{n}", instance=f"{n}", value=100, bound=90, peers=None,
+            heuristics=[heuristic(name, values[name]) for name in solved if n in solved[name]],
+        )
+        for n in range(8)
+    ]  # fmt: skip
+    part = report_of(*records).families[0]
+    counts = {row.method.name: (row.excess.count, row.common.count) for row in part.methods}
+    assert counts == {"ppsolve": (8, 2), "a": (8, 2), "b": (7, 2), "c": (2, 2), "d": (1, 0)}
+    assert method(part, "c").common == spread(2, 0.3, 0.3, 0.3, "a/0")
 
 
 def test_the_value_of_an_infeasible_heuristic_does_not_count() -> None:

@@ -131,13 +131,30 @@ class TestSections:
     def test_methods_that_no_instance_is_made_for_are_named_alone(self) -> None:
         found = section(report_of(), "Methods")
         assert [row[0] for row in cells(found)] == ["ppsolve", "other", "gpipe", "1f1b"]
-        assert found.notes == ("Not applicable to any instance: zbv.",)
+        assert found.notes == (
+            "Not applicable to any instance: zbv.",
+            "%: above the best value of any method. In common: 1 instance solved by all methods "
+            "here.",
+        )
+
+    def test_means_stand_beside_those_on_the_instances_in_common(self) -> None:
+        found = section(report_of(), "Methods").sheet
+        assert found is not None
+        assert [column.title for column in found.columns[5:7]] == ["mean %", "on 1 in common"]
+        assert [row[5:7] for row in found.rows] == [
+            ("2.63", "5.26"), ("0.00", "0.00"), ("40.79", "31.58"), ("5.26", "5.26"),
+        ]  # fmt: skip
+
+    def test_methods_that_are_not_compared_are_named(self) -> None:
+        report = report_of(*(proved(key=str(k), instance=str(k)) for k in range(8)), unproved())
+        note = section(report, "Methods").notes[-1]
+        assert note.endswith("In common: 9 instances solved by all methods here but 1f1b.")
 
     def test_near_the_best(self) -> None:
         rows = {row[0]: row[1:] for row in cells(section(report_of(), "Near the best"))}
-        assert rows["other"] == ["100 %"] * 8
-        assert rows["gpipe"] == ["0 %"] * 6 + ["100 %"] * 2
-        assert rows["1f1b"] == ["0 %"] * 4 + ["50 %"] * 4
+        assert rows["other"] == ["100"] * 8
+        assert rows["gpipe"] == ["0"] * 6 + ["100"] * 2
+        assert rows["1f1b"] == ["0"] * 4 + ["50"] * 4
 
     def test_alarms_come_first(self) -> None:
         titles = [one.title for one in sections(evil_report())]
@@ -169,12 +186,27 @@ class TestTerminal:
     def test_headline_and_words(self) -> None:
         lines = shown(report_of()).splitlines()
         assert lines[0] == "3 instances, 2 solved, 1 proved, mean gap 5.00 %, 1 failed, 13.0 s"
-        assert lines[1] == "r.jsonl; time limit 10.0 s"
+        assert lines[1] == "r.jsonl: 3 instances of a, b; 10 s; A CPU, 2 cores"
         assert lines[-1].startswith("Mean gap over time: a run counts as 100 %")
 
     def test_single_families_are_shown_on_request(self) -> None:
         assert "Methods on a" not in shown(report_of())
         assert "Methods on a" in shown(report_of(), verbose=True)
+
+    def test_no_name_is_cut_at_80_columns(self) -> None:
+        """A cell that wraps goes on below: what stands there makes the whole name."""
+        place, mine = "an-instance-with-a-long-name" * 3, f"{'folder/' * 9}mine.py:function"
+        entries = [heuristic(mine, 150), heuristic("gpipe", None, status="failed", reason=mine)]
+        found = report_of(unproved(instance=place, heuristics=entries, family="family" * 6))
+        text = shown(found, 80)
+        starts = [line.rstrip() for line in text.splitlines() if line.startswith("method ")]
+        assert starts[0].split()[:3] == ["method", "solved", "wins"]
+        assert starts[0].endswith("worst on")
+        assert "~" not in text
+        assert "…" not in text
+        for first, last in ((0, starts[0].index("solved")), (starts[0].index("worst on"), 80)):
+            column = "".join(line[first:last].strip() for line in text.splitlines())
+            assert (mine if first == 0 else place) in column
 
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_lines_fit(self, width: int) -> None:
@@ -184,7 +216,7 @@ class TestTerminal:
 class TestMarkdown:
     def test_tables(self) -> None:
         lines = markdown_report(report_of()).splitlines()
-        assert lines[0] == "# Benchmark report"
+        assert lines[0] == "# Benchmark report: 3 instances of a, b; 10 s; A CPU, 2 cores"
         assert "| a | 2 | 2 | 1 | 0 | 5.00 % |" in next(x for x in lines if x.startswith("| a |"))
         assert "### Methods on a" in lines
         assert len([line for line in lines if line.startswith("- ")]) == len(FOOTER)
@@ -244,8 +276,11 @@ class TestPage:
     ) -> None:
         text = html_report(report_of(before=unproved(value=195)), plain)
         page = Page(text)
-        assert page.titles[:3] == ["Benchmark report", "Regressions", "Families"]
-        assert {"gpipe", "50.00 %", "a/one"} <= set(page.cells)
+        assert page.titles[:3] == [
+            "Benchmark report: 3 instances of a, b; 10 s; A CPU, 2 cores", "Regressions",
+            "Families",
+        ]  # fmt: skip
+        assert {"gpipe", "50.00", "a/one"} <= set(page.cells)
         for rule in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
             assert rule in text
         assert text.count("<img") == len(plain) == 3
@@ -289,6 +324,32 @@ class TestPictures:
         assert curves[0] == "all"
         chosen = [profile.method.name for profile in with_profiles(report.every)[: LIMITS.lines]]
         assert chosen == ["ppsolve", *(f"h{number}" for number in range(29, 21, -1))]
+
+    def test_methods_that_coincide_are_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        drawn_lines: dict[str, object] = {}
+        monkeypatch.setattr(
+            pictures, "_draw_steps", lambda axes, lines, *others: drawn_lines.update(lines)
+        )
+        entries = [heuristic("gpipe", 150), heuristic("bfs", 150), heuristic("1f1b", 140)]
+        drawn(report_of(proved(heuristics=entries)))
+        assert list(drawn_lines)[:3] == ["ppsolve = other", "1f1b", "bfs = gpipe"]
+
+    def test_lines_that_meet_have_marks_at_places_of_their_own(self) -> None:
+        from matplotlib.figure import Figure
+
+        axes = Figure().subplots()
+        lines = {name: [(1.0, 0.2), (1.5, 1.0), (2.0, 1.0)] for name in "ab"}
+        pictures._draw_steps(axes, lines, "a")
+        looks = [(line.get_marker(), line.get_color()) for line in axes.lines]
+        assert len(set(looks)) == 2
+        assert axes.lines[0].get_markevery() != axes.lines[1].get_markevery()
+        steps = zip(axes.lines[1].get_xdata(), axes.lines[1].get_ydata(), strict=True)
+        assert all(y == (1.0 if x >= 1.5 else 0.2) for x, y in steps)
+
+    def test_no_name_is_cut(self) -> None:
+        name = "a_name_of_a_method_that_takes_more_than_one_line"
+        assert pictures._label(name).replace("\n", "") == name
+        assert pictures._label("_hidden") == " _hidden"
 
     def test_nothing_solved(self) -> None:
         assert list(drawn(report_of(crashed()))) == ["anytime"]

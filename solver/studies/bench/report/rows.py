@@ -23,6 +23,11 @@ WITHIN = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Excess of the columns of a profile that is written as a table."""
 
 
+LEAST_COMMON = 0.25
+"""Share of the instances that methods have in common: those that would leave fewer, because they
+solved few, are not compared on them."""
+
+
 @dataclass(frozen=True)
 class ReportCurveParams:
     """Resolution of curves over time."""
@@ -84,6 +89,7 @@ class MethodRow:
     failed: int
     not_applicable: int
     excess: Spread  # (value - best) / best
+    common: Spread  # the same over the records on which all methods that solved many have a value
     seconds: Spread  # wall time
 
 
@@ -131,10 +137,18 @@ def family_row(family: str, cases: Sequence[ScoredRecord]) -> FamilyRow:
 def method_rows(cases: Sequence[ScoredRecord]) -> list[MethodRow]:
     """Return a row for every method: ours, peers, then heuristics, the most useful first."""
     found: dict[Method, list[tuple[ScoredRecord, Outcome]]] = {}
-    for case in cases:
+    excesses: dict[Method, Excesses] = {}
+    for number, case in enumerate(cases):
         for outcome in case.outcomes:
             found.setdefault(outcome.method, []).append((case, outcome))
-    rows = [_method_row(method, pairs) for method, pairs in found.items()]
+            own = excesses.setdefault(outcome.method, {})
+            if (excess := case.excess(outcome.value)) is not None:
+                own[number] = excess, case.label
+    common = set(range(len(cases)))
+    for own in sorted(excesses.values(), key=len, reverse=True):
+        both = common & own.keys()
+        common = both if len(both) >= LEAST_COMMON * len(cases) else common
+    rows = [_method_row(method, found[method], own, common) for method, own in excesses.items()]
     order = list(Role)
     return sorted(
         rows,
@@ -147,7 +161,16 @@ def method_rows(cases: Sequence[ScoredRecord]) -> list[MethodRow]:
     )
 
 
-def _method_row(method: Method, pairs: Sequence[tuple[ScoredRecord, Outcome]]) -> MethodRow:
+Excesses = dict[int, tuple[float, str]]
+"""What a method's value is above the best one, and the label of the case, by number of the case."""
+
+
+def _method_row(
+    method: Method,
+    pairs: Sequence[tuple[ScoredRecord, Outcome]],
+    excesses: Excesses,
+    common: set[int],
+) -> MethodRow:
     states = Counter(outcome.state for _, outcome in pairs)
     return MethodRow(
         method,
@@ -158,7 +181,8 @@ def _method_row(method: Method, pairs: Sequence[tuple[ScoredRecord, Outcome]]) -
         infeasible=states[OutcomeState.INFEASIBLE],
         failed=states[OutcomeState.FAILED],
         not_applicable=states[OutcomeState.NOT_APPLICABLE],
-        excess=Spread.of((case.excess(outcome.value), case.label) for case, outcome in pairs),
+        excess=Spread.of(excesses.values()),
+        common=Spread.of(excesses[n] for n in sorted(common) if common <= excesses.keys()),
         seconds=Spread.of((outcome.seconds, case.label) for case, outcome in pairs),
     )
 
