@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +41,7 @@ from ppsolve.solver.studies.bench.pool import Engine, Limits
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.studies.bench.suite import BenchItem, Shard, Suite, code_of, collect, distinct
 from ppsolve.solver.views.bench import outputs as report_as
+from ppsolve.solver.views.bench.latex import latex_report, plain_names, profiles_csv
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
@@ -244,6 +245,21 @@ def bench_merge_command(
     typer.echo(f"{output}: {len(records)} items of {count} lines, {len(differences)} differences")
 
 
+def _json(report: Report) -> str:
+    return plain_json(json.dumps(report.document(), indent=1)) + "\n"
+
+
+FORMS: dict[str, Callable[[Report], str]] = {
+    ".md": report_as.markdown_report,
+    ".csv": report_as.csv_report,
+    ".json": _json,
+    ".html": report_as.html_report,
+    ".tex": latex_report,
+    "profiles.csv": profiles_csv,
+}
+"""How each file of a report is made, by the end of its name."""
+
+
 @group.command("report", short_help="Tables, curves and regressions of results.")
 def bench_report_command(
     results: Annotated[Path, argument("RESULTS", "Results of a benchmark.")],
@@ -254,7 +270,7 @@ def bench_report_command(
         list[Path] | None,
         value(
             "FILE",
-            "Write the report here, by its name .md, .csv, .json or .html; may be repeated.",
+            f"Write the report here, by its name {', '.join(FORMS)}; may be repeated.",
             "--output",
             "-o",
         ),
@@ -267,6 +283,9 @@ def bench_report_command(
         value("SHARE", "Values and bounds may be worse by this share of theirs.", min=0, max=1),
     ] = 0.0,
     as_json: opt.Json = False,
+    as_latex: Annotated[
+        bool, flag("Print tables for papers (LaTeX, booktabs) instead.", "--latex")
+    ] = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Report benchmark results: gaps, proofs and heuristics by family.
@@ -276,13 +295,15 @@ def bench_report_command(
     the two.
     """
     outputs = list(output or ())
+    if as_json and as_latex:
+        raise InputError("expected only one of them", field="--json, --latex")
     inputs = [results] if baseline is None else [results, baseline]
     _check_outputs(outputs, pictures, inputs)
     earlier = None if baseline is None else (_read(baseline), str(baseline))
     found = bench_report(_read(results), str(results), earlier, tolerance)
     _write(found, outputs, pictures)
-    if as_json:
-        typer.echo(_json(found), nl=False)
+    if as_json or as_latex:
+        typer.echo(FORMS[".json" if as_json else ".tex"](found), nl=False)
     else:
         stdout_console().print(report_as.terminal_report(found, verbose=verbose))
     if found.contradictions:
@@ -301,9 +322,7 @@ def _read(path: Path) -> Records:
 def _check_outputs(outputs: list[Path], folder: Path | None, inputs: list[Path]) -> None:
     taken: set[Path] = set()
     for path in outputs:
-        if path.suffix.lower() not in {".md", ".csv", ".json", ".html"}:
-            message = "expected a file name ending in .md, .csv, .json or .html"
-            raise InputError(message, source=str(path), field="--output")
+        _form(path)
         check_writable(path, *inputs)
         target = destination(path).absolute()
         if target in taken:
@@ -314,34 +333,28 @@ def _check_outputs(outputs: list[Path], folder: Path | None, inputs: list[Path])
         check_folder(folder, "--pictures")
 
 
+def _form(path: Path) -> str:
+    ends = [end for end in FORMS if path.name.lower().endswith(end)]
+    if not ends:
+        message = f"expected a file name ending in {', '.join(FORMS)}"
+        raise InputError(message, source=str(path), field="--output")
+    return max(ends, key=len)
+
+
 def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
-    kinds = [path.suffix.lower() for path in outputs]
-    is_drawn = folder is not None or ".html" in kinds
+    is_drawn = folder is not None or ".html" in map(_form, outputs)
     drawn = list(draw_pictures(report)) if is_drawn and has_matplotlib() else None
     if is_drawn and drawn is None:
         say("warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'")
     if folder is not None:
         _write_pictures(folder, drawn or [])
-    for path, kind in zip(outputs, kinds, strict=True):
-        save(path, _text(report, kind, drawn))
-
-
-def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
-    if kind == ".html":
-        by_name = None if drawn is None else {picture.name: picture for picture in drawn}
-        return report_as.html_report(report, by_name)
-    made = {".csv": report_as.csv_report, ".json": _json, ".md": report_as.markdown_report}
-    return made[kind](report)
+    by_name = None if drawn is None else {picture.name: picture for picture in drawn}
+    for path in outputs:
+        made = FORMS | {".html": partial(report_as.html_report, pictures=by_name)}
+        save(path, made[_form(path)](report))
 
 
 def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
     make_folder(folder, "--pictures")
-    taken: list[str] = []
-    for picture in drawn:
-        name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80]
-        taken.append(name.lower())
-        save(folder / f"{name}{'-' * (taken.count(name.lower()) - 1)}.svg", picture.svg)
-
-
-def _json(report: Report) -> str:
-    return plain_json(json.dumps(report.document(), indent=1)) + "\n"
+    for picture, name in zip(drawn, plain_names(one.name for one in drawn), strict=True):
+        save(folder / f"{name}.svg", picture.svg)

@@ -96,7 +96,8 @@ def table_html(found: FittingTable, most: int | None = None) -> str:
 def _cell(column: TableColumn, place: int, cell: str) -> str:
     order = column.order[place] if column.order else None
     sort = f' data-order="{float(order)!r}"' if isinstance(order, int | float) else ""
-    return f"<td{_class(column, cell)}{sort}>{text(cell)}</td>"
+    shown = text(cell).replace("/", "/<wbr>" if column.wraps else "/")
+    return f"<td{_class(column, cell)}{sort}>{shown}</td>"
 
 
 def _class(column: TableColumn, cell: str) -> str:

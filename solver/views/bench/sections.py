@@ -122,7 +122,7 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     hidden = [row.method.name for row in part.methods if row not in shown]
     notes = [f"Not applicable to any instance: {', '.join(hidden)}."] if hidden else []
     count = max(row.common.count for row in part.methods)
-    alone = [row.method.name for row in shown if not row.common.count]
+    alone = [row.method.name for row in shown if count and not row.common.count]
     but = f" but {', '.join(alone)}" if alone else ""
     among = f"{counted(count, 'instance')} solved by all methods here{but}"
     notes.append(f"%: above the best value of any method. In common: {among}.")

@@ -46,12 +46,21 @@ def test_json_on_stdout(run: Run) -> None:
     assert found["every"]["total"]["instances"] == 3
 
 
+def test_latex_on_stdout(run: Run, here: Path) -> None:
+    done = run("r.jsonl", "--latex", "-o", "r.tex")
+    assert (done.exit_code, done.stdout) == (0, (here / "r.tex").read_text(encoding="utf-8"))
+    assert done.stdout.count(r"\begin{tabular}") == 5
+
+
 def test_files_by_their_suffix(run: Run, here: Path) -> None:
-    names = ("r.md", "r.csv", "r.JSON", "r.html")
+    names = ("r.md", "r.csv", "r.JSON", "r.html", "r.tex", "r-Profiles.csv")
     done = run("r.jsonl", *(word for name in names for word in ("-o", name)))
     assert (done.exit_code, done.stderr) == (0, "")
     beginnings = [(here / name).read_text(encoding="utf-8")[:12] for name in names]
-    assert beginnings == ["# Benchmark ", "family,role,", '{\n "schema":', "<!doctype ht"]
+    assert beginnings == [
+        "# Benchmark ", "family,role,", '{\n "schema":', "<!doctype ht", "% \\usepackag",
+        "ratio,ppsolv",
+    ]  # fmt: skip
     assert sorted(path.name for path in here.iterdir()) == sorted([*names, "r.jsonl"])
 
 
@@ -107,7 +116,7 @@ def test_a_torn_line_is_left_out_and_told(run: Run, here: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "note: r.jsonl: the last line is torn, left out\n")
 
 
-FORMATS = "--output: expected a file name ending in .md, .csv, .json or .html"
+FORMATS = "--output: expected a file name ending in .md, .csv, .json, .html, .tex, profiles.csv"
 
 
 @pytest.mark.parametrize(
@@ -123,6 +132,7 @@ FORMATS = "--output: expected a file name ending in .md, .csv, .json or .html"
         (["bad.jsonl"], "bad.jsonl: line 2: "),
         (["r.jsonl", "-o", "r.txt"], f"r.txt: {FORMATS}"),
         (["r.jsonl", "-o", "r"], f"r: {FORMATS}"),
+        (["r.jsonl", "--json", "--latex"], "--json, --latex: expected only one of them"),
         (["r.jsonl", "-o", "no/r.md"], "no/r.md: --output: the directory no does not exist"),
         (["r.jsonl", "-o", "r.md", "-o", "./r.md"], "r.md: --output: it is given twice"),
         (

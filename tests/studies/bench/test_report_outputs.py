@@ -16,6 +16,7 @@ import pytest
 from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
 from ppsolve.solver.views.bench import pictures
+from ppsolve.solver.views.bench.latex import latex_report, profiles_csv
 from ppsolve.solver.views.bench.outputs import (
     csv_report,
     html_report,
@@ -90,7 +91,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
-        if tag not in {"meta", "img"}:
+        if tag not in {"meta", "img", "wbr"}:
             self.open.append(tag)
         if tag in {"td", "th"}:
             self.cells.append("")
@@ -251,6 +252,68 @@ class TestCsv:
             "all",
             "'=1+1",
         }
+
+
+class TestLatex:
+    ESCAPED = (
+        r"\textless{}/script\textgreater{}\textless{}b\textgreater{}''\&' \textbar{} `x` "
+        r"{[}a{]}(b) \$y\$ é"
+    )
+
+    def rows(self, text: str) -> list[list[str]]:
+        return [
+            re.split(r"(?<!\\) ?& ?", line.strip().removesuffix(r" \\"))
+            for line in text.splitlines()
+            if line.endswith(r"\\")
+        ]
+
+    def test_tables(self) -> None:
+        text = latex_report(report_of())
+        rows = self.rows(text)
+        assert rows[0] == ["family", "instances", "proved", "mean gap", "worst gap"]
+        assert rows[1] == ["a", "2", "1", r"5.00 \%", r"10.00 \%"]
+        assert rows[4] == ["method", "solved", "wins", r"mean \%", "on 1 in common", r"worst \%"]
+        assert rows[7] == ["gpipe", "2", "0", "40.79", "31.58", "50.00"]
+        assert re.findall(r"\\label\{(.*)\}", text) == [
+            "tab:families", "tab:methods", "tab:near-the-best", "tab:methods-on-a",
+            "tab:methods-on-b",
+        ]  # fmt: skip
+        captions = re.findall(r"\\caption\{(.*)\}", text)
+        assert captions[0] == "Families: 3 instances of a, b; 10 s; A CPU, 2 cores."
+        assert captions[3].startswith("Methods on a: 2 instances of a; 10 s; A CPU, 2 cores. ")
+
+    def test_every_table_is_whole_whatever_names_hold(self) -> None:
+        text = latex_report(evil_report())
+        assert self.ESCAPED in text
+        for table in re.findall(r"\\begin\{table\}.*?\\end\{table\}", text, re.DOTALL):
+            rules = ("toprule", "midrule", "bottomrule", "caption{", "label{", "centering")
+            assert [table.count(f"\\{rule}") for rule in rules] == [1] * 6
+            columns = re.findall(r"\\begin\{tabular\}\{(l r*)\}".replace(" ", ""), table)
+            assert {len(row) for row in self.rows(table)} == {len(columns[0])}
+            bare = re.sub(r"\\[a-z]+|\\[&%$#_{}\\]", "", table)
+            assert bare.count("{") == bare.count("}")
+            assert not set(bare.replace(" & ", "")) & set('&%$#_^~<>|"\\')
+        labels = re.findall(r"\\label\{(.*)\}", text)
+        assert len(labels) == len(set(labels)) == text.count(r"\begin{table}") > 4
+
+    def test_alarms_and_texts_stay_out(self) -> None:
+        assert "Contradictions" not in latex_report(evil_report())
+        assert "Why methods" not in latex_report(evil_report())
+
+
+class TestProfiles:
+    def test_columns_are_shares_at_every_ratio(self) -> None:
+        rows = list(csv.DictReader(io.StringIO(profiles_csv(report_of()))))
+        assert list(rows[0]) == ["ratio", "ppsolve", "other", "gpipe", "1f1b"]
+        assert [row["ratio"] for row in rows] == ["1", "1.05263158", "1.31578947", "1.5"]
+        assert [row["gpipe"] for row in rows] == ["0", "0", "0.5", "1"]
+        assert [row["ppsolve"] for row in rows] == ["0.5", "1", "1", "1"]
+
+    def test_names_need_no_escape_and_differ(self) -> None:
+        names = ("Ratio", "a_b", "a:b", EVIL, "x.py:f")
+        entries = [heuristic(name, 150 + n) for n, name in enumerate(names)]
+        head = profiles_csv(report_of(proved(heuristics=entries, peers=None))).splitlines()[0]
+        assert head == "ratio,ppsolve,Ratio-,a-b,a-b-,script-b-x-a-b-y,x.py-f"
 
 
 def test_json_has_every_figure() -> None:
