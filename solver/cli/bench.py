@@ -83,9 +83,7 @@ class ItemOptions:
 
     recipe: Annotated[
         list[str] | None,
-        value(
-            "TEXT", "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
-        ),
+        value("TEXT", "Instances drawn by options of `generate`: 'tight --devices 4'."),
     ] = None
     recipe_file: Annotated[list[str] | None, value("FILE", "A recipe in each line.")] = None
     count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1
@@ -101,16 +99,12 @@ class EngineOptions:
         float | None, value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01)
     ] = None
     hard_limit: Annotated[
-        float | None,
-        value("S", "Seconds after which an item is killed [1.05 x time limit + 10].", min=0.01),
+        float | None, value("S", "Kill an item after this [1.05 x time limit + 10].", min=0.01)
     ] = None
-    retry_failed: Annotated[
-        bool, flag("Run items again that crashed or exceeded a limit.", "--retry-failed")
-    ] = False
+    retry_failed: Annotated[bool, flag("Run failed items again.", "--retry-failed")] = False
     engine: Annotated[EngineName, Option(help="Where items are solved.")] = EngineName.LOCAL
     scheduler: Annotated[
-        str | None,
-        value("ADDRESS", "Address of a dask scheduler, or its file [a cluster of this machine]."),
+        str | None, value("ADDRESS", "Dask scheduler, or its file [a cluster of this machine].")
     ] = None
 
     def set_up(self, options: opt.SolveOptions) -> tuple[Engine, dict[str, Any], Limits]:
@@ -133,21 +127,11 @@ def bench_run_command(
     engine: EngineOptions,
     options: opt.SolveOptions,
     output: Annotated[
-        Path,
-        value(
-            "FILE",
-            "JSON lines, one for each item; what is there is not run again.",
-            "--output",
-            "-o",
-        ),
+        Path, value("FILE", "JSON lines; what is there is not run again.", "--output", "-o")
     ],
     paths: Annotated[
         list[str] | None,
-        argument(
-            "PATHS...",
-            "Instances: files, quoted globs, directories; - is stdin.",
-            show_default=False,
-        ),
+        argument("PATHS...", "Files, quoted globs, directories; - is stdin.", show_default=False),
     ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -213,8 +197,7 @@ def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
 
 
 def _tell_others(suite: Suite, output: Path) -> None:
-    count = len(suite.others)
-    if count:
+    if count := len(suite.others):
         lines = "line is" if count == 1 else "lines are"
         say(
             f"note: {output}: {count} {lines} about these instances with other settings, code or "
@@ -234,10 +217,7 @@ def bench_merge_command(
     the file named first; results that differ are told.
     """
     check_writable(output, *results)
-    files = {str(path): read_records(path) for path in results}
-    for name, found in files.items():
-        if found.torn:
-            say(f"note: {name}: the last line was not written whole, left out")
+    files = {str(path): _read(path) for path in results}
     records, differences = merged(files)
     write_records(output, records)
     say(*(f"note: {difference}" for difference in differences))
@@ -267,13 +247,7 @@ def bench_report_command(
         Path | None, argument("BASELINE", "Earlier results; what is worse now is named.")
     ] = None,
     output: Annotated[
-        list[Path] | None,
-        value(
-            "FILE",
-            f"Write the report here, by its name {', '.join(FORMS)}; may be repeated.",
-            "--output",
-            "-o",
-        ),
+        list[Path] | None, value("FILE", f"Write {', '.join(FORMS)}; repeatable.", "--output", "-o")
     ] = None,
     pictures: Annotated[
         Path | None, value("FOLDER", "Write the pictures (SVG) into this folder; needs matplotlib.")
@@ -283,9 +257,7 @@ def bench_report_command(
         value("SHARE", "Values and bounds may be worse by this share of theirs.", min=0, max=1),
     ] = 0.0,
     as_json: opt.Json = False,
-    as_latex: Annotated[
-        bool, flag("Print tables for papers (LaTeX, booktabs) instead.", "--latex")
-    ] = False,
+    as_latex: Annotated[bool, flag("Print tables for papers (booktabs).", "--latex")] = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Report benchmark results: gaps, proofs and heuristics by family.
@@ -315,7 +287,7 @@ def bench_report_command(
 def _read(path: Path) -> Records:
     records = read_records(path)
     if records.torn:
-        say(f"note: {path}: the last line is torn, left out")
+        say(f"note: {path}: the last line was not written whole, left out")
     return records
 
 

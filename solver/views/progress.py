@@ -267,20 +267,18 @@ def _outcome(record: BenchRecord) -> str:
 
 def own_failures(records: Iterable[BenchRecord]) -> Iterator[str]:
     """Yield in a line each way in which users' heuristics failed, its reason in full."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    ran: Counter[str] = Counter()
-    for record in records:
-        own = [one for one in record.heuristics if one.name in record.settings.get("code", ())]
-        ran.update(one.name for one in own)
-        for one in (one for one in own if one.status is HeuristicStatus.FAILED):
+    own = [one for r in records for one in r.heuristics if one.name in r.settings.get("code", ())]
+    found: dict[tuple[str, ...], list[str]] = {}
+    for one in own:
+        if one.status is HeuristicStatus.FAILED:
             reason = one.reason or "no reason given"
             # What is raised at one place may name figures of its instance.
-            way = (one.name, reason.partition(":")[0], reason.rpartition(" (")[2])
+            way = one.name, reason.partition(":")[0], reason.rpartition(" (")[2]
             found.setdefault(way, []).append(reason)
     for (name, *_), reasons in found.items():
-        count = f"{len(reasons)} of {counted(ran[name], 'instance')}"
+        ran = counted(sum(one.name == name for one in own), "instance")
         example = ", for example" if len(set(reasons)) > 1 else ""
-        line = f"{name} failed on {count}{example}: {reasons[0]}"
+        line = f"{name} failed on {len(reasons)} of {ran}{example}: {reasons[0]}"
         yield printable(line, sys.maxsize)
 
 

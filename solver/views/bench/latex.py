@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import Report
-from ppsolve.solver.views.bench.sections import FOOTER, about, sections, with_profiles
-from ppsolve.solver.views.figures import ABSENT
+from ppsolve.solver.views.bench.sections import FOOTER, Section, about, sections, with_profiles
 from ppsolve.solver.views.tables import TableColumn
 
 _WORDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
-_ESCAPES = {one: rf"\text{word}{{}}" for one, word in {**_WORDS, "|": "bar"}.items()}
-_ESCAPES |= {one: rf"\{one}" for one in "&%$#_{}"} | {'"': "''"}
+_ESCAPES: dict[str, str | int | None] = {one: rf"\text{_WORDS[one]}{{}}" for one in _WORDS}
+_ESCAPES |= {one: rf"\{one}" for one in "&%$#_{}"} | {"|": r"\textbar{}", '"': "''"}
 _ESCAPES |= {one: f"{{{one}}}" for one in "[]*"}  # behind the end of a row they are options of it
-_TABLE = str.maketrans(_ESCAPES)
 
 
 def latex_report(report: Report) -> str:
@@ -23,34 +21,29 @@ def latex_report(report: Report) -> str:
 
     They have the columns of names and figures that the narrowest terminal shows.
     """
-    chosen = []
-    for section in sections(report):
-        columns = section.sheet.columns if section.sheet is not None else []
-        kept = [c for n, c in enumerate(columns) if n == 0 or not (c.is_text or c.expendable)]
-        if len(kept) > 2 and not section.is_alarm:
-            chosen.append((section, kept))
-    lines = [f"% {line}" for line in (r"\usepackage{booktabs}", *FOOTER)]
+    chosen = [(one, columns) for one in sections(report) if len(columns := _columns(one)) > 2]
     labels = plain_names(section.title.lower() for section, _ in chosen)
+    lines = [f"% {line}" for line in (r"\usepackage{booktabs}", *FOOTER)]
     for (section, columns), label in zip(chosen, labels, strict=True):
         what = f"{section.title}: {about(report, section.family)}."
-        lines += ["", *_table(" ".join((what, *section.notes[-1:])), label, columns)]
+        rows = zip(*((column.title, *(column.cells or ())) for column in columns), strict=True)
+        head, *body = (rf"{' & '.join(map(_escaped, row))} \\" for row in rows)
+        lines += [
+            "", r"\begin{table}", r"\centering",
+            rf"\caption{{{_escaped(' '.join((what, *section.notes[-1:])))}}}",
+            rf"\label{{tab:{label}}}", rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+            r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
+        ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _table(caption: str, label: str, columns: Sequence[TableColumn]) -> Iterator[str]:
-    yield r"\begin{table}"
-    yield r"  \centering"
-    yield rf"  \caption{{{_escaped(caption)}}}"
-    yield rf"  \label{{tab:{label}}}"
-    yield rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
-    rows = zip(*((column.title, *(column.cells or ())) for column in columns), strict=True)
-    lines = [rf"    {' & '.join(map(_escaped, row))} \\" for row in rows]
-    yield from (r"    \toprule", lines[0], r"    \midrule", *lines[1:], r"    \bottomrule")
-    yield from (r"  \end{tabular}", r"\end{table}")
+def _columns(section: Section) -> list[TableColumn]:
+    columns = section.sheet.columns if section.sheet is not None else []
+    return [one for one in columns if one is columns[0] or not (one.is_text or one.expendable)]
 
 
 def _escaped(text: str) -> str:
-    return "--" if text == ABSENT else printable(text).translate(_TABLE)
+    return printable(text).translate(str.maketrans(_ESCAPES))
 
 
 def profiles_csv(report: Report) -> str:
@@ -59,12 +52,11 @@ def profiles_csv(report: Report) -> str:
     Names of columns need no escape in pgfplots. Each line is a step of some profile.
     """
     chosen = with_profiles(report.every)
-    ratios = sorted({1.0, *(ratio for profile in chosen for ratio, _ in profile.steps)})
-    lines = [",".join(plain_names(["ratio", *(profile.method.name for profile in chosen)]))]
-    for ratio in ratios:
+    rows = [[*plain_names(["ratio", *(profile.method.name for profile in chosen)])]]
+    for ratio in sorted({1.0, *(ratio for profile in chosen for ratio, _ in profile.steps)}):
         shares = (f"{profile.share(ratio - 1):.6g}" for profile in chosen)
-        lines.append(",".join((f"{ratio:.9g}", *shares)))
-    return "\n".join(lines) + "\n"
+        rows.append([f"{ratio:.9g}", *shares])
+    return "".join(f"{','.join(row)}\n" for row in rows)
 
 
 def plain_names(names: Iterable[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -182,21 +183,17 @@ def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[st
 
 
 def _page_sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:
-    family: str | None = None
-    for section in sections(report):
-        if section.family != family:
-            if family is not None:
-                yield "</details>"
-            elif section.family is not None:
-                yield "<h2>Single families</h2>"
-            if section.family is not None:
-                yield f"<details><summary>{text(section.family)}</summary>"
-            family = section.family
-        picture = pictures.get(section.picture) if section.picture else None
-        if picture is not None or section.sheet is not None or section.notes:
-            yield from _page_section(section, picture)
-    if family is not None:
-        yield "</details>"
+    heading = "<h2>Single families</h2>"
+    for family, group in groupby(sections(report), lambda section: section.family):
+        if family is not None:
+            yield f"{heading}<details><summary>{text(family)}</summary>"
+            heading = ""
+        for section in group:
+            picture = pictures.get(section.picture) if section.picture else None
+            if picture is not None or section.sheet is not None or section.notes:
+                yield from _page_section(section, picture)
+        if family is not None:
+            yield "</details>"
 
 
 def _page_section(section: Section, picture: Picture | None) -> Iterator[str]:

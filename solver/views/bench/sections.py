@@ -76,18 +76,14 @@ def sections(report: Report) -> Iterator[Section]:
 def headline(report: Report) -> str:
     """Return the report in one sentence."""
     total = report.every.total
-    parts = [
-        f"{total.instances:,} instances",
-        f"{total.solved:,} solved",
-        f"{total.proved:,} proved",
-        f"mean gap {percent(total.gap.mean)}",
-        f"{total.failures:,} failed",
-        seconds(total.seconds),
-    ]
+    text = f"{total.instances:,} instances, {total.solved:,} solved, {total.proved:,} proved, "
+    text += (
+        f"mean gap {percent(total.gap.mean)}, {total.failures:,} failed, {seconds(total.seconds)}"
+    )
     if report.comparison is not None:
-        parts.append(counted(len(report.comparison.regressions), "regression"))
-        parts.append(counted(len(report.comparison.improvements), "improvement"))
-    return ", ".join(parts)
+        text += f", {counted(len(report.comparison.regressions), 'regression')}"
+        text += f", {counted(len(report.comparison.improvements), 'improvement')}"
+    return text
 
 
 def about(report: Report, family: str | None = None) -> str:
@@ -144,12 +140,9 @@ def with_profiles(part: FamilyFigures) -> list[rows.PerformanceProfile]:
 
 def _alarms(report: Report) -> Iterator[Section]:
     if report.contradictions:
-        yield Section(
-            "Contradictions",
-            ("These answers cannot all be right: please report them with their instances.",),
-            table_of(report.contradictions, *CONTRADICTIONS),
-            is_alarm=True,
-        )
+        note = "These answers cannot all be right: please report them with their instances."
+        table = table_of(report.contradictions, *CONTRADICTIONS)
+        yield Section("Contradictions", (note,), table, is_alarm=True)
     if report.comparison is not None:
         yield from _compared(report.comparison)
 

@@ -113,7 +113,10 @@ def test_a_torn_line_is_left_out_and_told(run: Run, here: Path) -> None:
     path = here / "r.jsonl"
     path.write_bytes(path.read_bytes() + b'{"schema": 1, "ke')
     done = run("r.jsonl")
-    assert (done.exit_code, done.stderr) == (0, "note: r.jsonl: the last line is torn, left out\n")
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "note: r.jsonl: the last line was not written whole, left out\n",
+    )
 
 
 FORMATS = "--output: expected a file name ending in .md, .csv, .json, .html, .tex, profiles.csv"

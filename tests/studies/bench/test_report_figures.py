@@ -161,6 +161,20 @@ def test_reasons_are_counted_without_their_numbers() -> None:
     assert [(row.count, row.methods) for row in twice] == [(2, ("1f1b",))]
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("E: 12 of 3,456.5 (rules2.py:120)", "E: # of # (rules2.py:120)"),
+        ("E: no (8) left (a.py:3)", "E: no (#) left (a.py:3)"),
+        ("E: only 8", "E: only #"),
+        (f"E: {'long ' * 100}(a.py:3)", f"E: {'long ' * 100}(a.py:3)"),
+    ],
+)
+def test_reasons_of_failures_keep_their_line_of_code(reason: str, told: str) -> None:
+    broken = heuristic("mine", None, status="failed", reason=reason)
+    assert [row.reason for row in report_of(proved(heuristics=[broken])).reasons] == [told]
+
+
 def test_profiles_are_shares_within_a_ratio(part: FamilyFigures) -> None:
     found = {profile.method.name: profile.steps for profile in part.profiles}
     assert found["other"] == ((1.0, 1.0),)

@@ -148,7 +148,7 @@ def method_rows(cases: Sequence[ScoredRecord]) -> list[MethodRow]:
     for own in sorted(excesses.values(), key=len, reverse=True):
         both = common & own.keys()
         common = both if len(both) >= LEAST_COMMON * len(cases) else common
-    rows = [_method_row(method, found[method], own, common) for method, own in excesses.items()]
+    rows = [_method_row(found[method], own, common) for method, own in excesses.items()]
     order = list(Role)
     return sorted(
         rows,
@@ -166,14 +166,11 @@ Excesses = dict[int, tuple[float, str]]
 
 
 def _method_row(
-    method: Method,
-    pairs: Sequence[tuple[ScoredRecord, Outcome]],
-    excesses: Excesses,
-    common: set[int],
+    pairs: Sequence[tuple[ScoredRecord, Outcome]], excesses: Excesses, common: set[int]
 ) -> MethodRow:
     states = Counter(outcome.state for _, outcome in pairs)
     return MethodRow(
-        method,
+        pairs[0][1].method,
         instances=len(pairs),
         solved=states[OutcomeState.SOLVED],
         proved=sum(outcome.proved for _, outcome in pairs),
@@ -212,9 +209,7 @@ def _general(outcome: Outcome) -> str:
     text = outcome.reason or "no reason given"
     if outcome.state is OutcomeState.INFEASIBLE:
         text = text.partition(" (")[0]
-    code = re.search(r" \([^()]+:\d+\)$", text)
-    text, place = (text[: code.start()], code[0]) if code else (text, "")
-    return re.sub(r"\d[\d,]*(?:\.\d+)?", "#", text) + place
+    return re.sub(r"\d[\d,]*+(?:\.\d+)?+(?![^ ()]*:\d+\)$|\)$)", "#", text)
 
 
 @dataclass(frozen=True)
