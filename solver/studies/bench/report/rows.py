@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -226,8 +228,8 @@ class PerformanceProfile:
     def share(self, excess: float) -> float:
         """Return the share of instances whose value is at most `excess` above the best one."""
         # Ratios are rounded, so 1.1 may be a little more than 1 + 0.1.
-        reached = [share for ratio, share in self.steps if ratio <= 1 + excess + 1e-12]
-        return reached[-1] if reached else 0.0
+        place = bisect_right(self.steps, 1 + excess + 1e-12, key=itemgetter(0))
+        return self.steps[place - 1][1] if place else 0.0
 
 
 @dataclass(frozen=True)
