@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import did_you_mean, validated
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
@@ -19,6 +18,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.views.drawings import bound_of, drawing_of
 from ppsolve.solver.views.page.columns import Columns, columns_of
 from ppsolve.solver.views.page.idle import Idle, OpCauses, causes_of, idle_of
+from ppsolve.solver.views.page.units import in_unit, ratio_of_units, readable_unit
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,15 @@ class PageSchedule:
     entry: HeuristicEntry | None = None  # the heuristic that made it; None for the best schedule
 
     @property
+    def shape(self) -> str:
+        """Name and size of what it schedules."""
+        return drawing_of(self.instance.kind).title(self.instance)
+
+    @cached_property
     def title(self) -> str:
         """What the page calls it."""
-        return f"{self.instance.name}, {self.by}"
+        is_valid = not check_schedule(self.schedule.problem, self.schedule)
+        return f"{self.instance.name}, {self.by}{'' if is_valid else ' (infeasible)'}"
 
     @cached_property
     def causes(self) -> OpCauses:
@@ -48,8 +54,13 @@ class PageSchedule:
 
     @property
     def length(self) -> float:
-        """Its makespan, in the instance's unit."""
-        return float(self.schedule.makespan * self.schedule.problem.scale.tick)
+        """Its makespan, in the result's unit."""
+        return self.time(self.schedule.makespan)
+
+    def time(self, ticks: int) -> float:
+        """Return ticks in the result's unit, which may not be the instance's."""
+        scale = self.schedule.problem.scale
+        return scale.time(ticks) * ratio_of_units(scale.unit, self.result.time_unit)
 
     @property
     def gap(self) -> float | None:
@@ -59,44 +70,40 @@ class PageSchedule:
 
     @property
     def bound(self) -> float | None:
-        """The proven bound where it is one of the makespan, in the instance's unit."""
+        """The proven bound where it is one of the makespan, in the result's unit."""
         return bound_of(self.result, Objective.MAKESPAN)
 
-    def columns(self, unit: str) -> Columns:
-        """Return all that the page's script needs to draw it, times in ticks of `unit`."""
+    def columns(self) -> Columns:
+        """Return all that the page's script needs to draw it; bounds in the result's unit."""
         scale = self.schedule.problem.scale
-        factor = ratio_of_units(scale.unit, unit)
+        factor = ratio_of_units(scale.unit, self.result.time_unit)
         drawing = drawing_of(self.instance.kind)
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
         curves = drawing.curves(self.entry or self.result, self.schedule)
         return {
             "tick": float(scale.tick) * factor,
-            "bound": _scaled(self.bound, factor),
-            "spanBound": _scaled(bound_of(self.result, Objective.DEVICE_SPAN), factor),
-            "period": _scaled(drawing.period(self.instance), factor),
+            "bound": self.bound,
+            "spanBound": bound_of(self.result, Objective.DEVICE_SPAN),
+            "period": factor * (drawing.period(self.instance) or 0),
             **columns_of(self.schedule, self.causes, curves, kinds),
         }
 
 
-def _scaled(time: float | None, factor: float) -> float | None:
-    return None if time is None else float(time) * factor
+def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
+    """Return schedules whose results tell their times in one unit, in which they have few digits.
 
-
-def ratio_of_units(unit: str, wanted: str) -> float:
-    """Return the factor from one time unit to another; 1 where it is the same or unknown.
-
-    Parameters
-    ----------
-    unit, wanted : str
-
-    Returns
-    -------
-    float
+    Units that no factor leads to raise an `InputError`.
     """
-    known = UNITS_PER_SECOND
-    if unit == wanted or unit not in known or wanted not in known:
-        return 1.0
-    return known[wanted] / known[unit]
+    first = shown[0].result.time_unit if shown else ""
+    lengths = [each.length * ratio_of_units(each.result.time_unit, first) for each in shown]
+    unit = readable_unit(first, max(lengths, default=0.0))
+    found = [replace(each, result=in_unit(each.result, unit)) for each in shown]
+    for each in found:
+        own = each.result.time_unit
+        if own != unit:
+            text = f'expected times in "{first}" as in the first result, got "{own}"'
+            raise InputError(text, source=each.instance.name, field="time_unit")
+    return found
 
 
 def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[PageSchedule]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
@@ -36,23 +36,17 @@ def overview(shown: Sequence[PageSchedule]) -> FittingTable:
     fields: tuple[Field[PageSchedule], ...] = (
         Field("schedule", lambda each: each.title),
         Field(f"makespan ({unit})", lambda each: each.length, 0, lambda n: figure(float(n))),
-        Field("to the first", lambda each: _over(each, shown[0]), 0, percent),
+        Field("to the first", lambda each: each.length / (shown[0].length or 1) - 1, 0, percent),
         Field("to its bound", lambda each: each.gap, 0, percent),
         Field("bubble ratio", lambda each: (each.entry or each.result).bubble_ratio, 0, ratio),
     )
     return table_of(shown, *fields, caption="Schedules on this page")
 
 
-def _over(each: PageSchedule, first: PageSchedule) -> float | None:
-    is_alike = each.schedule.problem.scale.unit == first.schedule.problem.scale.unit
-    return each.length / first.length - 1 if is_alike and first.length else None
-
-
 def idle_table(shown: PageSchedule) -> FittingTable:
     """Return where the idle time of each compute stream goes."""
-    time = shown.schedule.problem.scale.time
     parts = [
-        Field(head, attrgetter(name), 0, lambda ticks: figure(time(ticks)))
+        Field(head, attrgetter(name), 0, lambda ticks: figure(shown.time(ticks)))
         for name, head in _IDLE_PARTS.items()
         if name not in _RARE or any(getattr(idle, name) for idle in shown.idle)
     ]
@@ -60,8 +54,8 @@ def idle_table(shown: PageSchedule) -> FittingTable:
         shown.idle,
         Field("stream", lambda idle: idle.name),
         *parts,
-        Field("longest of these", lambda idle: _whom(idle, time)),
-        caption=f"Idle time in {shown.schedule.problem.scale.unit}",
+        Field("longest of these", lambda idle: _whom(idle, shown.time)),
+        caption=f"Idle time in {shown.result.time_unit}",
     )
 
 
@@ -94,16 +88,21 @@ def _whom(idle: Idle, time: Callable[[int], float]) -> str:
 
 def memory_table(shown: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
-    pools = shown.schedule.problem.pools
-    rows: list[tuple[str, list[str], float]] = [
-        (pool.name, figures(float(peak), float(pool.capacity)), float(peak / (pool.capacity or 1)))
-        for pool, peak in zip(pools, measure(shown.schedule).peak_memory, strict=True)
-    ]
     return table_of(
-        rows,
-        Field("pool", lambda row: row[0]),
-        Field("peak", lambda row: row[1][0], 0, str),
-        Field("capacity", lambda row: row[1][1], 0, str),
-        Field("share", lambda row: row[2], 0, percent),
+        list(peaks(shown)),
+        Field("pool", itemgetter(0)),
+        Field("peak", itemgetter(1), 0, str),
+        Field("capacity", itemgetter(2), 0, str),
+        Field("share", itemgetter(3), 0, percent),
+        Field("", itemgetter(4)),
         caption="Memory",
     )
+
+
+def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
+    """Yield name, peak, cap and share of each pool, and whether its cap is exceeded in a word."""
+    found = measure(shown.schedule).peak_memory
+    for pool, peak in zip(shown.schedule.problem.pools, found, strict=True):
+        used, cap = figures(float(peak), float(pool.capacity))
+        word = "infeasible" if peak > pool.limit else ""
+        yield pool.name, used, cap, float(peak / (pool.capacity or 1)), word

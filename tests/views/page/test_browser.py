@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -35,7 +36,15 @@ LARGE = {
     "16x48": ("memory_curve/curve-16x48-v-1.5p", "list-tail"),
     "32x256": ("uniform/uniform-32x256-1p", "zb-h1"),
 }
-LANE, STRIP, FIRST_LANE = 22, 30, 11
+MORE = {
+    "8x16": ("uniform/uniform-8x16-1p", "zb-h1"),
+    "interleaved": ("virtual_stages/interleaved-4x8-split", "list-tail"),
+    "slices": ("slices/llama-8b-32k-4x2", "list-tail"),
+    "infeasible": ("memory_scan/scan-4x8-6", "zb-h2"),
+    "kfac": ("kfac/free/bert-4x8", "list-tail"),
+    "overlap": ("overlap/tensor-parallel-6l", "original"),
+}
+LANE, STRIP, FIRST_LANE = 22, 15, 11
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +60,7 @@ def browser(tmp_path_factory):
 def pages(tmp_path_factory):
     """Write each page once."""
     folder = tmp_path_factory.mktemp("pages")
-    for name, (instance, heuristic) in LARGE.items():
+    for name, (instance, heuristic) in {**LARGE, **MORE}.items():
         (folder / f"{name}.html").write_text(page([shipped(instance, heuristic)]))
     two = [shipped("uniform/uniform-4x8-1p", name) for name in ("zb-h1", "1f1b")]
     (folder / "two.html").write_text(page(two))
@@ -110,6 +119,93 @@ def test_click_traces_and_escape_lets_go(opened, name):
     assert browser.known("chosen") == "F0.0"
     browser.keys("\ue00c")  # escape
     assert browser.known("chosen") == ""
+
+
+def test_every_key_does_what_the_help_says(opened):
+    browser = opened("4x8")
+    whole = browser.window()
+    browser.keys("=")
+    closer = browser.window()
+    assert closer[1] - closer[0] < whole[1] - whole[0]
+    browser.keys("\ue012")  # arrow to the left
+    assert browser.window()[0] < closer[0]
+    browser.keys("-")
+    assert browser.window() == pytest.approx(whole)
+    browser.keys("+f")
+    assert browser.window() == pytest.approx(whole)
+    browser.keys("nnp")
+    assert browser.known("chosen") == "F0.0"
+    browser.keys("p")  # there is none before it
+    assert browser.known("chosen") == "F0.0"
+
+
+def test_arrows_up_and_down_scroll_the_lanes(opened):
+    browser = opened("32x256", 1000, 600)
+    top = "return document.getElementById('scroll').scrollTop"
+    browser.keys("\ue015\ue015")
+    assert browser.script(top) == 4 * LANE
+    browser.keys("\ue013")
+    assert browser.script(top) == 2 * LANE
+
+
+def test_buttons_and_chart_are_reached_by_the_keyboard(opened):
+    browser = opened("4x8")
+    whole = browser.window()
+    active = browser.driver.switch_to.active_element
+    active.send_keys("\ue004\ue004")  # tab, past "out" to "in"
+    browser.driver.switch_to.active_element.send_keys("\ue007")  # enter
+    browser.settle()
+    assert browser.window()[1] < whole[1]
+    for _ in range(20):
+        browser.driver.switch_to.active_element.send_keys("\ue004")
+        if browser.script("return document.activeElement.id") == "lanes":
+            break
+    browser.driver.switch_to.active_element.send_keys("n")
+    browser.settle()
+    assert browser.known("chosen") == "F0.0"
+
+
+def test_wheel_alone_scrolls_the_page_and_shift_moves(opened):
+    browser = opened("4x8")
+    browser.keys("+++")
+    before = browser.window()
+    browser.mouse("mouseWheel", 500, FIRST_LANE, deltaX=0, deltaY=120)
+    assert browser.window() == before
+    browser.mouse("mouseWheel", 500, FIRST_LANE, deltaX=0, deltaY=120, modifiers=8)
+    assert browser.window()[0] > before[0]
+    browser.mouse("mouseWheel", 500, FIRST_LANE, deltaX=0, deltaY=120, modifiers=2)
+    first, last = browser.window()
+    assert last - first > before[1] - before[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [("4x8", 1400), ("4x8", 500), ("8x16", 1400), ("interleaved", 1400)]
+)
+def test_bars_say_their_micro_batch_at_first_sight(opened, name, width):
+    browser = opened(name, width)
+    assert browser.known("labels") == browser.known("bars") != "0"
+
+
+@pytest.mark.parametrize("width", [500, 1400])
+@pytest.mark.parametrize("name", [*LARGE, *MORE])
+def test_ticks_of_the_axis_are_whole_and_apart(opened, name, width):
+    browser = opened(name, width)
+    for _ in range(6):
+        spans = json.loads(browser.known("ticks"))
+        edges = [edge for span in spans for edge in span]
+        assert edges
+        assert edges == sorted(edges)
+        assert edges[0] >= 0
+        assert edges[-1] <= browser.script("return document.getElementById('lanes').clientWidth")
+        browser.keys("++\ue014")
+
+
+@pytest.mark.parametrize("width", [500, 1400])
+def test_a_pool_that_holds_too_much_says_infeasible(opened, width):
+    browser = opened("infeasible", width)
+    browser.mouse("mouseMoved", 5, LANE + 10)
+    assert browser.find("#tip").text == "7 of 6 infeasible"
+    assert float(browser.known("gutter")) >= 90
 
 
 def test_chain_goes_back_to_the_start(opened):
@@ -200,7 +296,7 @@ def test_every_view_changes_the_picture(opened, switch):
 
 
 @pytest.mark.parametrize("width", [390, 1000, 1800])
-@pytest.mark.parametrize("name", [*LARGE, "two"])
+@pytest.mark.parametrize("name", [*LARGE, *MORE, "two"])
 def test_no_page_is_wider_than_its_window(opened, name, width):
     browser = opened(name, width)
     assert browser.script("return document.documentElement.scrollWidth") <= width
@@ -216,7 +312,7 @@ def test_print_shows_all_lanes_and_comes_back(opened):
 
 def test_a_hostile_name_does_no_harm(opened):
     browser = opened("hostile")
-    assert browser.find("h1").text == "</script><b>"
+    assert browser.find("h1").text.startswith("</script><b>: 2 devices")
     assert browser.script("return document.querySelectorAll('b').length") == 0
     browser.keys("n")
     assert browser.known("chosen") == "F0.0"

@@ -1,8 +1,11 @@
 """Columns say of a schedule what the schedule says."""
 
+from dataclasses import replace
+
 from ppsolve.solver.views.chart import pool_curves
 from ppsolve.solver.views.page.columns import columns_of
 from ppsolve.solver.views.page.idle import causes_of
+from ppsolve.solver.views.page.units import in_unit
 from tests.small import at, holding, op, small
 from tests.views.page.cases import pipeline, shipped, shown_of, two_streams
 
@@ -46,18 +49,19 @@ def test_memory_is_a_step_at_each_change():
 
 
 def test_transfers_have_a_direction_and_names_are_made_of_labels():
-    found = shipped("p2p_heavy/nic-40-4x8").columns("us")
+    found = shipped("p2p_heavy/nic-40-4x8").columns()
     letters = {kind["name"]: kind["letter"] for kind in found["kinds"]}
     assert (letters["TF"], letters["TB"], letters["F"]) == (">", "<", "F")
     assert found["names"] is None
 
 
 def test_times_are_told_in_the_unit_of_the_page():
-    found = shown_of(pipeline(time_unit="ms"), "gpipe").columns("us")
+    shown = shown_of(pipeline(time_unit="ms"), "gpipe")
+    found = replace(shown, result=in_unit(shown.result, "us")).columns()
     assert found["tick"] * found["makespan"] == 120_000
     assert found["bound"] == 108_000
 
 
 def test_kernels_and_collectives_are_told_apart():
-    found = shipped("overlap/tensor-parallel-6l", "original").columns("us")
+    found = shipped("overlap/tensor-parallel-6l", "original").columns()
     assert {kind["words"] for kind in found["kinds"]} >= {"K kernel", "R all-reduce"}

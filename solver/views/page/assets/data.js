@@ -16,6 +16,8 @@ function prepared(columns) {
     (ticks, op) => (ticks + columns.duration[op]) * columns.tick);
   shown.last = columns.makespan * columns.tick;
   shown.alpha = new Float32Array(count).fill(1);
+  shown.usual = usualDuration(columns) * columns.tick;
+  shown.typical = columns.microbatch.indexOf(columns.microbatch.reduce((most, each) => Math.max(most, each), NONE));
   shown.onPath = new Uint8Array(count);
   for (const op of columns.path) shown.onPath[op] = 1;
   for (const lane of shown.lanes) lane.ops = Int32Array.from(lane.ops);
@@ -27,6 +29,13 @@ function prepared(columns) {
   shown.chunk = chunks(shown);
   shown.isChunked = shown.chunk.some((chunk) => chunk > 0);
   return shown;
+}
+
+// Half of the time of micro-batches is in ops of this duration or shorter ones.
+function usualDuration({ duration, microbatch }) {
+  const held = duration.filter((_, op) => microbatch[op] !== NONE).sort((a, b) => a - b);
+  let left = held.reduce((sum, ticks) => sum + ticks, 0) / 2;
+  return held.find((ticks) => (left -= ticks) <= 0) ?? 0;
 }
 
 // The first lane of each op, which says its device.
@@ -69,14 +78,14 @@ function nameOf(shown, op) {
   return `${kind}${stage === NONE ? "" : stage}${microbatch === NONE ? "" : `.${microbatch}`}`;
 }
 
-// The labels of an op from the longest to the shortest.
+// The labels of an op from the longest to the shortest: its name where stages of a device have to be
+// told apart, letter and micro-batch, and the micro-batch, since colours say the kind.
 function labelsOf(shown, op) {
   const letter = shown.kinds[shown.kind[op]].letter;
-  const microbatch = shown.microbatch[op];
   const slice = shown.slice && shown.slice[op] !== NONE ? `.${shown.slice[op]}` : "";
-  const short = microbatch === NONE ? letter : letter + microbatch + slice;
-  if (shown.names) return [shown.names[op], short, letter];
-  return shown.isChunked ? [nameOf(shown, op), short, letter] : [short, letter];
+  const number = shown.microbatch[op] === NONE ? "" : `${shown.microbatch[op]}${slice}`;
+  const names = shown.isChunked || (shown.names && !number) ? [nameOf(shown, op)] : [];
+  return number ? [...names, letter + number, number] : [...names, letter];
 }
 
 const plainNumber = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
@@ -91,7 +100,7 @@ function shownNumber(value) {
 const compactNumber = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 function compact(value) {
-  return compactNumber.format(value);
+  return compactNumber.format(value).replace("B", "G");
 }
 
 function shownTime(value) {

@@ -2,6 +2,7 @@
 
 const looks = {};
 const FONT = "11px system-ui, sans-serif";
+const CONDENSED = 0.75; // Narrower letters are hard to read.
 const widths = new Map();
 const patterns = new Map();
 
@@ -53,10 +54,23 @@ function hatching(context) {
   return patterns.get(context);
 }
 
-// The longest label that fits into a width; nothing where none does.
+// The longest label that fits into a width, the shortest one also a little condensed; nothing where
+// none does. Bars of micro-batches begin with the form that fits most of them: letters here and
+// numbers there would be hard to read.
 function fitting(pen, shown, op, width) {
   if (width < 5) return "";
-  return labelsOf(shown, op).find((text) => widthOf(pen, text) <= width) ?? "";
+  const labels = labelsOf(shown, op);
+  const shortest = labels[labels.length - 1];
+  const first = shown.microbatch[op] === NONE ? 0 : usualForm(pen, shown);
+  const found = labels.slice(first).find((text) => widthOf(pen, text) <= width);
+  return found ?? (widthOf(pen, shortest) * CONDENSED <= width ? shortest : "");
+}
+
+function usualForm(pen, shown) {
+  const labels = labelsOf(shown, shown.typical);
+  const width = shown.usual * pixelsPerTime() - 1;
+  const form = labels.findIndex((text) => widthOf(pen, text) <= width);
+  return form < 0 ? labels.length - 1 : form;
 }
 
 // Measuring a text takes longer than drawing a bar, and labels repeat.
