@@ -8,6 +8,7 @@ from pathlib import Path
 
 import catalogue
 import make_pictures
+import make_report_picture
 import notebooks
 import pytest
 import yaml
@@ -40,9 +41,10 @@ def test_the_navigation_names_every_page_once() -> None:
     )
 
 
-def test_every_picture_of_a_page_is_drawn_by_the_script_and_small() -> None:
+def test_every_picture_of_a_page_is_made_by_a_script_and_small() -> None:
     kept = {path.stem: path for path in (DOCS / "pictures").iterdir()}
-    assert kept.keys() == make_pictures.PICTURES.keys()
+    photographs = {picture.name for picture in make_report_picture.PICTURES}
+    assert kept.keys() == make_pictures.PICTURES.keys() | photographs
     assert {name: path.stat().st_size < 61_440 for name, path in kept.items()} == dict.fromkeys(
         kept, True
     )

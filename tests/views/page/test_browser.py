@@ -27,9 +27,9 @@ PICTURES = DATA / "page"
 KEEP = "PPSOLVE_KEEP_PICTURES"
 """Variable of the environment: write the kept pictures anew instead of comparing with them."""
 
-MOST_APART = 0.05
-"""Share of pixels that may differ. Three other fonts moved 0.029 to 0.041 of them; one device drawn
-without its ops is 0.061, all bars of one colour 0.20, no memory 0.28."""
+MOST_APART = 0.07
+"""Share of pixels that may differ. Three other fonts moved 0.042 to 0.052 of them; one device drawn
+without its ops is 0.089, no amounts of memory 0.19, all bars of one colour 0.23."""
 
 LARGE = {
     "4x8": ("uniform/uniform-4x8-1p", "zb-h1"),
