@@ -206,6 +206,7 @@ def test_a_pool_that_holds_too_much_says_infeasible(opened, width):
     browser.mouse("mouseMoved", 5, LANE + 10)
     assert browser.find("#tip").text == "7 of 6 infeasible"
     assert float(browser.known("gutter")) >= 90
+    assert "capacity, exceeded: infeasible" in browser.find("#legend").text
 
 
 def test_chain_goes_back_to_the_start(opened):

@@ -93,6 +93,7 @@ function paintLanes(pen) {
   pen.fillRect(0, 0, view.width, view.height);
   pen.font = FONT;
   pen.textBaseline = "middle";
+  for (const shown of all) shown.form = usualForm(pen, shown);
   const links = [];
   for (const row of rows) {
     const y = row.y - view.top;

@@ -61,7 +61,7 @@ function fitting(pen, shown, op, width) {
   if (width < 5) return "";
   const labels = labelsOf(shown, op);
   const shortest = labels[labels.length - 1];
-  const first = shown.microbatch[op] === NONE ? 0 : usualForm(pen, shown);
+  const first = shown.microbatch[op] === NONE ? 0 : shown.form;
   const found = labels.slice(first).find((text) => widthOf(pen, text) <= width);
   return found ?? (widthOf(pen, shortest) * CONDENSED <= width ? shortest : "");
 }
@@ -129,6 +129,9 @@ function fillLegend(place) {
 function fillLinesOfLegend(place) {
   legendItem(place, lineBox("end"), "end");
   legendItem(place, lineBox("slack"), "slack, where shown");
+  if (all.some((shown) => shown.strips.some(isExceeded))) {
+    legendItem(place, lineBox("over"), "capacity, exceeded: infeasible");
+  }
   if (all.some((shown) => shown.bound !== null)) legendItem(place, lineBox("bound"), "lower bound");
   if (all.some((shown) => shown.spanBound !== null)) {
     legendItem(place, lineBox("bound"), "lower bound of the span, from each first op");
