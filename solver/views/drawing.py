@@ -89,7 +89,7 @@ class Drawing:
             found = FittingTable(
                 TableColumn("heuristic", [entry.name for entry in shown], is_text=True),
                 TableColumn(spaced(result.objective), figures(*(e.value for e in shown))),
-                *distances(shown, result, verbose=verbose),
+                *distances(shown, result, "infeasible" if verbose else ABSENT),
                 *(field.column(shown) for field in self.fields(result, verbose=verbose)),
                 TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
                 styles=[ENTRY_STYLE[entry.status] for entry in shown],
@@ -258,9 +258,7 @@ class Drawing:
         return None
 
 
-def distances(
-    entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
-) -> list[TableColumn]:
+def distances(entries: Sequence[HeuristicEntry], result: Result, broken: str) -> list[TableColumn]:
     """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
@@ -269,16 +267,15 @@ def distances(
     ----------
     entries : sequence of HeuristicEntry
     result : Result
-    verbose : bool
-        Say infeasible beside values that are.
+    broken : str
+        What stands there for infeasible ones.
 
     Returns
     -------
     list of TableColumn
         One column, two where the best is not proved to be optimal.
     """
-    none, broken = "infeasible" if verbose else ABSENT, HeuristicStatus.INFEASIBLE
-    over = [none if entry.status is broken else percent(entry.gap) for entry in entries]
+    over = [broken if e.status is HeuristicStatus.INFEASIBLE else percent(e.gap) for e in entries]
     found = [TableColumn("over\nbest", over)]
     if result.bound is not None and result.status is not Status.OPTIMAL:
         gaps = [percent(_gap(entry, result.bound)) for entry in entries]

@@ -314,10 +314,6 @@ class OverlapDrawing(Drawing):
             return ""
         return f", exposed {exposed_text(result, result.makespan, result.time_unit)}"
 
-    def title(self, instance: Instance) -> str:
-        """Return the name of a program and its number of nodes."""
-        return f"{instance.name}: {counted(len(cast('OverlapInstance', instance).nodes), 'node')}"
-
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield the figures of a result."""
         found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)

@@ -12,7 +12,6 @@ from rich.text import Text
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.views.html import html, text
 from ppsolve.solver.views.page import tables
-from ppsolve.solver.views.page.headlines import headlines
 from ppsolve.solver.views.page.schedules import PageSchedule, in_one_unit
 from ppsolve.solver.views.reports import report
 
@@ -80,7 +79,7 @@ def _chart(shown: Sequence[PageSchedule], title: str) -> str:
     chart = tables.asset("chart.html").replace("{data}", tables.embedded(data))
     first = [each for each in shown if each.entry is None]
     heads = (f"<h2>{text(each.shape)}</h2>" * (each.shape != title) for each in first)
-    return "".join(map(str.__add__, heads, map(headlines, first))) + chart
+    return "".join(map(str.__add__, heads, map(tables.headlines, first))) + chart
 
 
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
+
+from pydantic import BaseModel
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import did_you_mean, validated
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, schedule_in, schedule_of
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.views.drawings import bound_of, drawing_of
+from ppsolve.solver.views.figures import figure
 from ppsolve.solver.views.page.columns import Columns, columns_of
 from ppsolve.solver.views.page.idle import Idle, OpCauses, causes_of, idle_of
-from ppsolve.solver.views.page.units import in_unit, ratio_of_units, readable_unit
+
+# Fields of results that hold times, the first two only where the result counts its value in them.
+COUNTS = frozenset({"value", "bound"})
+TIMES = COUNTS | {
+    *("makespan", "device_span", "without_memory", "bubbles_of", "free_value", "free_bound"),
+    *("work", "exposed_wait", "waited", "estimate", "estimate_seed", "tick_error"),
+}
+MOST = 1e6  # of more than six digits people count the digits
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,76 @@ class PageSchedule:
         }
 
 
+def ratio_of_units(unit: str, wanted: str) -> float:
+    """Return the factor from one time unit to another; 1 where it is the same or unknown.
+
+    Parameters
+    ----------
+    unit, wanted : str
+
+    Returns
+    -------
+    float
+    """
+    known = UNITS_PER_SECOND
+    if unit == wanted or unit not in known or wanted not in known:
+        return 1.0
+    return known[wanted] / known[unit]
+
+
+def readable_unit(unit: str, longest: float) -> str:
+    """Return the unit itself, or the next larger one in which a time has at most six digits.
+
+    Parameters
+    ----------
+    unit : str
+    longest : float
+        The time, in that unit.
+
+    Returns
+    -------
+    str
+    """
+    units = list(UNITS_PER_SECOND)
+    larger = units[units.index(unit) :] if unit in units else []
+    return next((u for u in larger if longest * ratio_of_units(unit, u) < MOST), unit)
+
+
+def in_unit(result: Result, unit: str) -> Result:
+    """Return a result with its times in another unit, its schedule as it is.
+
+    Parameters
+    ----------
+    result : Result
+    unit : str
+
+    Returns
+    -------
+    Result
+        Itself where no factor leads to the unit. Times in its reasons are told in it too.
+    """
+    own, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
+
+    def told(found: Any, name: str, times: frozenset[str]) -> Any:
+        if isinstance(found, tuple):
+            return tuple(told(each, name, times) for each in found)
+        if isinstance(found, BaseModel) and name != "schedule":
+            fields = TIMES if name == "tie_break" else times
+            return found.model_copy(update={k: told(v, k, fields) for k, v in found})
+        if name in times and found is not None:
+            is_list = isinstance(found, list)
+            return [each * factor for each in found] if is_list else found * factor
+        if name == "reason" and found:
+            return re.sub(rf"\b([0-9.]+) {own}\b", time, found)
+        return unit if name.endswith("_unit") and found == own else found
+
+    def time(found: re.Match[str]) -> str:
+        return f"{figure(float(found[1]) * factor)} {unit}"
+
+    times = TIMES if result.value_unit in {None, own} else TIMES - COUNTS
+    return result if factor == 1.0 else cast("Result", told(result, "", times))
+
+
 def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
     """Return schedules whose results tell their times in one unit, in which they have few digits.
 
@@ -99,8 +181,7 @@ def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
     unit = readable_unit(first, max(lengths, default=0.0))
     found = [replace(each, result=in_unit(each.result, unit)) for each in shown]
     for each in found:
-        own = each.result.time_unit
-        if own != unit:
+        if (own := each.result.time_unit) != unit:
             text = f'expected times in "{first}" as in the first result, got "{own}"'
             raise InputError(text, source=each.instance.name, field="time_unit")
     return found

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 
+from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import order_graph
 from ppsolve.solver.views.page.document import page
+from ppsolve.solver.views.page.schedules import PageSchedule
 from tests.paths import DATA
-from tests.small import number
+from tests.small import at, number
 from tests.views.page.browser import BINARIES, Browser
-from tests.views.page.cases import pipeline, shipped, shown_of
+from tests.views.page.cases import pipeline, result_of, shipped, shown_of
 
 pytestmark = [
     pytest.mark.browser,
@@ -47,6 +50,27 @@ MORE = {
 LANE, STRIP, FIRST_LANE = 22, 15, 11
 
 
+def free_ops():
+    """Return ops of three resources, the later ones first, a point, and ops without resources."""
+    rows = [
+        ("late", 3, ["device 0"], 4), ("early", 2, ["device 0"], 1), ("point", 0, ["device 0"], 3),
+        ("other", 2, ["device 1"], 0), ("sent", 1, ["link 0"], 2),
+        ("r", 1, [], 2), ("q", 2, [], 1), ("p", 2, [], 0),
+    ]  # fmt: skip
+    names = ("id", "duration", "resources", "start")
+    instance = parse_instance(
+        {
+            "schema": 1,
+            "kind": "graph",
+            "resources": ["device 1", "device 0", "link 0", "idle 2"],
+            "ops": [dict(zip(names, row, strict=True)) for row in rows],
+            "precedences": [{"before": "other", "after": "late", "lag": 2}],
+        }
+    )
+    schedule = at(lower(instance), *(row[3] for row in rows))
+    return PageSchedule("hand", instance, result_of(instance, schedule), schedule)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     if not any(map(shutil.which, BINARIES)) or not shutil.which("chromedriver"):
@@ -65,6 +89,7 @@ def pages(tmp_path_factory):
     two = [shipped("uniform/uniform-4x8-1p", name) for name in ("zb-h1", "1f1b")]
     (folder / "two.html").write_text(page(two))
     hostile = pipeline("</script><b>", memory={"capacity": 2, "activation": 1})
+    (folder / "graph.html").write_text(page([free_ops()]))
     (folder / "hostile.html").write_text(page([shown_of(hostile, "1f1b")]))
     return folder
 
@@ -214,6 +239,41 @@ def test_chain_goes_back_to_the_start(opened):
     browser.keys("n" * 5)
     assert (browser.known("chosen"), browser.known("chain")) == ("I0.0", "8")
     assert "data of I1.0" in browser.find("#facts").text
+
+
+def test_lanes_stand_by_device_and_ops_by_start(opened):
+    browser = opened("graph")
+    labels = []
+    for row in range(5):
+        browser.mouse("mouseMoved", 5, row * LANE + FIRST_LANE)
+        labels.append(browser.find("#tip").text)
+    assert labels == ["device 0", "link 0", "device 1", "no resource", "no resource"]
+    chosen = []
+    for row in (0, 3, 4):
+        for time in (0.5, 1.5, 2.5, 3, 6.5):
+            browser.press(browser.x_of(time), row * LANE + FIRST_LANE)
+            chosen.append(browser.known("chosen"))
+    assert chosen == [
+        *("", "early", "early", "point", "late"),
+        *("p", "p", "r", "r", ""),
+        *("", "q", "q", "q", ""),
+    ]
+    browser.press(browser.x_of(1.5), FIRST_LANE)
+    browser.keys("n")
+    assert browser.known("chosen") == "late"
+    assert "needs\nother" in browser.find("#facts").text
+    assert "waited for\ndata of other" in browser.find("#facts").text
+
+
+def test_an_op_names_all_that_it_needs(opened):
+    problem = shipped(*LARGE["4x8"]).schedule.problem
+    op = number(problem, "I0.0")
+    wanted = set(problem.op_names(problem.before[problem.after == op]))
+    browser = opened("4x8")
+    browser.keys("n" * 5)
+    assert browser.known("chosen") == "I0.0"
+    found = dict(re.findall(r"(.+)\n(.+)", browser.find("#facts dl").text))
+    assert set(found["needs"].split(", ")) == wanted > set()
 
 
 def test_what_would_move_follows_all_that_starts_without_delay(opened):

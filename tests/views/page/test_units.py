@@ -5,8 +5,7 @@ import json
 import pytest
 
 import ppsolve
-from ppsolve.solver.views.page.schedules import in_one_unit, read_shown
-from ppsolve.solver.views.page.units import in_unit, readable_unit
+from ppsolve.solver.views.page.schedules import in_one_unit, in_unit, read_shown, readable_unit
 from tests.paths import ROOT
 from tests.views.page.cases import pipeline, shown_of
 
