@@ -89,6 +89,8 @@ def pages(tmp_path_factory):
     two = [shipped("uniform/uniform-4x8-1p", name) for name in ("zb-h1", "1f1b")]
     (folder / "two.html").write_text(page(two))
     hostile = pipeline("</script><b>", memory={"capacity": 2, "activation": 1})
+    slow = pipeline(times={"forward": 10**9, "backward": 2 * 10**9}, time_unit="clocks")
+    (folder / "clocks.html").write_text(page([shown_of(slow, "1f1b")]))
     (folder / "graph.html").write_text(page([free_ops()]))
     (folder / "hostile.html").write_text(page([shown_of(hostile, "1f1b")]))
     return folder
@@ -204,15 +206,24 @@ def test_wheel_alone_scrolls_the_page_and_shift_moves(opened):
 
 
 @pytest.mark.parametrize(
-    ("name", "width"), [("4x8", 1400), ("4x8", 500), ("8x16", 1400), ("interleaved", 1400)]
+    ("name", "width", "form"),
+    [
+        ("4x8", 1400, "0"),  # letter and micro-batch
+        ("4x8", 500, "0"),
+        ("4x8", 390, "1"),  # the micro-batch alone
+        ("8x16", 1400, "0"),
+        ("8x16", 800, "1"),  # numbers of two digits, condensed
+        ("interleaved", 1400, "0"),  # with the stage
+    ],
 )
-def test_bars_say_their_micro_batch_at_first_sight(opened, name, width):
+def test_bars_say_their_micro_batch_at_first_sight(opened, name, width, form):
     browser = opened(name, width)
     assert browser.known("labels") == browser.known("bars") != "0"
+    assert browser.known("form") == form
 
 
 @pytest.mark.parametrize("width", [500, 1400])
-@pytest.mark.parametrize("name", [*LARGE, *MORE])
+@pytest.mark.parametrize("name", [*LARGE, *MORE, "clocks"])
 def test_ticks_of_the_axis_are_whole_and_apart(opened, name, width):
     browser = opened(name, width)
     for _ in range(6):
@@ -222,7 +233,7 @@ def test_ticks_of_the_axis_are_whole_and_apart(opened, name, width):
         assert edges == sorted(edges)
         assert edges[0] >= 0
         assert edges[-1] <= browser.script("return document.getElementById('lanes').clientWidth")
-        browser.keys("++\ue014")
+        browser.keys("+++++++\ue014")
 
 
 @pytest.mark.parametrize("width", [500, 1400])
@@ -263,6 +274,8 @@ def test_lanes_stand_by_device_and_ops_by_start(opened):
     assert browser.known("chosen") == "late"
     assert "needs\nother" in browser.find("#facts").text
     assert "waited for\ndata of other" in browser.find("#facts").text
+    browser.press(browser.x_of(1), 2 * LANE + FIRST_LANE)
+    assert (browser.known("chosen"), browser.known("moved")) == ("other", "1")
 
 
 def test_an_op_names_all_that_it_needs(opened):

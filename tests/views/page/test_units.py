@@ -5,6 +5,8 @@ import json
 import pytest
 
 import ppsolve
+from ppsolve.models.kinds.kfac.instance import TieBreak
+from ppsolve.models.kinds.kfac.result import TieBreakEntry
 from ppsolve.solver.views.page.schedules import in_one_unit, in_unit, read_shown, readable_unit
 from tests.paths import ROOT
 from tests.views.page.cases import pipeline, shown_of
@@ -43,6 +45,12 @@ def test_iterations_stay_and_times_change(refresh):
     assert found.time_unit == "ms"
     pairs = zip(found.heuristics, refresh.heuristics, strict=True)
     assert all(new.value == old.value for new, old in pairs)
+
+
+def test_what_breaks_ties_is_a_time(refresh):
+    tie = TieBreakEntry(name=TieBreak.STALENESS, value=3_000_000, bound=2_000_000)
+    found = in_unit(refresh.model_copy(update={"tie_break": tie}), "ms").tie_break
+    assert (found.name, found.value, found.bound) == (TieBreak.STALENESS, 3, 2)
 
 
 def test_reasons_are_told_in_the_unit_too(refresh):

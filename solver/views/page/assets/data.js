@@ -32,13 +32,13 @@ function prepared(columns) {
   return shown;
 }
 
-// Lanes with ops, by device, its compute first; each with its ops by start, and points apart. Ops that
-// occupy nothing share as few further lanes as they need.
+// Lanes with ops, by device; each with its ops by start, and points apart. Ops that occupy nothing
+// share as few further lanes as they need.
 function lanesOf({ lanes, start, duration }) {
   const byStart = (ops) => ops.sort((a, b) => start[a] - start[b]);
   const held = new Set(lanes.flatMap((lane) => lane.ops));
   const kept = lanes.filter((lane) => lane.ops.length)
-    .sort((one, other) => one.device - other.device || other.compute - one.compute)
+    .sort((one, other) => one.device - other.device)
     .map((lane) => ({
       ...lane,
       ops: byStart(lane.ops.filter((op) => duration[op] > 0)),

@@ -61,6 +61,7 @@ function paint() {
   lanes.dataset.gutter = view.gutter;
   lanes.dataset.bars = view.bars;
   lanes.dataset.labels = view.labels;
+  lanes.dataset.form = all[0].form;
   lanes.dataset.took = performance.now() - began;
   if (!lanes.dataset.first) lanes.dataset.first = performance.now();
 }
