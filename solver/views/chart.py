@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
-from typing import TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -22,7 +21,6 @@ from ppsolve.solver.structure.owners import number_in, owners
 from ppsolve.solver.views import colours
 
 Window = tuple[float, float]
-T = TypeVar("T")
 
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
 COMPUTE_KINDS = (*colours.PIPELINE, *(kind for kind in colours.KFAC if kind not in SYNC_KINDS))
@@ -273,20 +271,6 @@ def has_chunks(rows: list[Row]) -> bool:
     """Return True if a device holds more than one stage."""
     bars = (bar for row in rows for bar in row.bars)
     return any(bar.shade > 0 for bar in bars if bar.kind in COMPUTE_KINDS)
-
-
-def lanes_of(spans: Iterable[tuple[float, float, T]]) -> list[list[T]]:
-    """Divide things with a start and an end, by start, among as few lanes as overlaps need."""
-    ends: list[float] = []
-    lanes: list[list[T]] = []
-    for start, end, thing in spans:
-        lane = next((n for n, busy in enumerate(ends) if busy <= start), len(ends))
-        if lane == len(ends):
-            ends.append(end)
-            lanes.append([])
-        ends[lane] = end
-        lanes[lane].append(thing)
-    return lanes
 
 
 @dataclass(frozen=True)

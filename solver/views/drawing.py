@@ -89,7 +89,7 @@ class Drawing:
             found = FittingTable(
                 TableColumn("heuristic", [entry.name for entry in shown], is_text=True),
                 TableColumn(spaced(result.objective), figures(*(e.value for e in shown))),
-                *distances(shown, result),
+                *distances(shown, result, "infeasible" if verbose else ABSENT),
                 *(field.column(shown) for field in self.fields(result, verbose=verbose)),
                 TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
                 styles=[ENTRY_STYLE[entry.status] for entry in shown],
@@ -241,6 +241,10 @@ class Drawing:
         """
         return described(instance, [*self.shape(instance), *sizes(problem)])
 
+    def title(self, instance: Instance) -> str:
+        """Return the name of an instance and its size, for headings."""
+        return instance.name
+
     def shape(self, instance: Instance) -> Facts:
         """Yield facts of an instance that are known before it is lowered."""
         yield from ()
@@ -254,7 +258,7 @@ class Drawing:
         return None
 
 
-def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableColumn]:
+def distances(entries: Sequence[HeuristicEntry], result: Result, broken: str) -> list[TableColumn]:
     """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
@@ -263,13 +267,16 @@ def distances(entries: Sequence[HeuristicEntry], result: Result) -> list[TableCo
     ----------
     entries : sequence of HeuristicEntry
     result : Result
+    broken : str
+        What stands there for infeasible ones.
 
     Returns
     -------
     list of TableColumn
         One column, two where the best is not proved to be optimal.
     """
-    found = [TableColumn("over\nbest", [percent(entry.gap) for entry in entries])]
+    over = [broken if e.status is HeuristicStatus.INFEASIBLE else percent(e.gap) for e in entries]
+    found = [TableColumn("over\nbest", over)]
     if result.bound is not None and result.status is not Status.OPTIMAL:
         gaps = [percent(_gap(entry, result.bound)) for entry in entries]
         found.append(TableColumn("gap", gaps))

@@ -32,8 +32,8 @@ from ppsolve.solver.kinds.kfac.kind import is_refresh
 from ppsolve.solver.kinds.kfac.pattern import pattern_of
 from ppsolve.solver.views.chart import SYNC_KINDS, Chart, chart_rows, kinds_of
 from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, sizes
-from ppsolve.solver.views.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.views.pipeline import pipeline_shape
+from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, ratio
+from ppsolve.solver.views.pipeline import pipeline_shape, size_in_words
 from ppsolve.solver.views.schedule_view import HIDDEN, ScheduleReport, ScheduleView, busy_table
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
@@ -244,6 +244,12 @@ class KfacDrawing(Drawing):
             yield "bubble ratio", ratio(result.bubble_ratio)
         if result.tie_break is not None:
             yield _tie_break(result.tie_break, result.time_unit)
+
+    def title(self, instance: Instance) -> str:
+        """Return the name of an instance, its kind of work and the size of its pipeline."""
+        given = cast("KfacInstance", instance)
+        size = f"{counted(len(given.timelines or ()), 'device')} as measured"
+        return f"{given.name}: K-FAC, {size_in_words(given.pipeline) if given.pipeline else size}"
 
     def period(self, instance: Instance) -> float | None:
         """Return the length of an iteration of a refresh, in the instance's unit."""

@@ -19,7 +19,7 @@ from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.views.drawing import Drawing
-from ppsolve.solver.views.figures import ABSENT, figure, figures, percent
+from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 class PipelineDrawing(Drawing):
     """Pipelines have a shape: devices, stages, micro-batches."""
+
+    def title(self, instance: Instance) -> str:
+        """Return the name of a pipeline, its size and its placement."""
+        return f"{instance.name}: {size_in_words(cast('PipelineInstance', instance))}"
 
     def shape(self, instance: Instance) -> Facts:
         """Yield devices, stages, micro-batches and how they are placed."""
@@ -129,6 +133,19 @@ def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
         TableColumn("peak", [figure(each.peak) for each in others]),
         caption="What other modes buy, one stage at a time (best found in a moment)",
     )
+
+
+def size_in_words(instance: PipelineInstance) -> str:
+    """Return devices, micro-batches and placement of a pipeline in a line."""
+    stages, devices = instance.num_stages, instance.num_devices
+    placed = str(instance.placement)
+    if isinstance(instance.placement, ExplicitPlacement):
+        placed = f"explicit placement of {stages} stages"
+    elif stages > devices:
+        placed += f", {stages // devices} stages per device"
+    copies = f"{instance.replicas.count} replicas x " if instance.replicas else ""
+    size = f"{counted(devices, 'device')} x {counted(instance.num_microbatches, 'micro-batch')}"
+    return f"{copies}{size}, {placed}"
 
 
 def pipeline_shape(instance: PipelineInstance) -> Facts:

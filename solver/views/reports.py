@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from statistics import fmean
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StepEntry
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
-from ppsolve.solver.views import wording
+from ppsolve.solver.views import tables, wording
 from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.figures import ABSENT, at_most, figure, figures, percent, seconds
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn
@@ -60,7 +61,8 @@ def report(result: Result, *, verbose: bool = False, instance: Instance | None =
     if result.heuristics:
         entries = ranked(result.heuristics)
         parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
-    return Group(*parts, *drawing.notes(result, verbose=verbose))
+    proof = _apart(_proof(result)) if verbose else ()
+    return Group(*parts, *drawing.notes(result, verbose=verbose), *proof)
 
 
 def bottleneck(result: Result) -> Iterator[tuple[str, str]]:
@@ -84,7 +86,7 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     ----------
     result : Result
     verbose : bool
-        Also yield every bound and step, the seed and the versions.
+        Also yield the seed and the versions.
 
     Yields
     ------
@@ -98,19 +100,20 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     why = wording.spaced(result.stop_reason)
     yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
     if verbose:
-        unit = wording.unit_of(result)
-        for bound in result.bounds:
-            yield f"bound {bound.name}", wording.with_unit(figure(bound.value), unit)
-        for step in result.steps:
-            yield f"step {step.name}", _gained(step, unit)
         yield "seed", f"{result.seed}, workers {result.workers or 'all'}"
         yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)
 
 
-def _gained(step: StepEntry, unit: str) -> str:
-    pairs = (("value", step.value), ("bound", step.bound))
-    known = ", ".join(f"{name} {wording.with_unit(figure(at), unit)}" for name, at in pairs if at)
-    return f"{seconds(step.seconds)}, then {known or 'nothing is known'}"
+def _proof(result: Result) -> Iterator[RenderableType]:
+    """Yield tables of the bounds and of the steps of a run."""
+    names, unit = ("value", "bound"), wording.unit_of(result)
+    value, bound = (Field(f"{n} ({unit})", attrgetter(n), 0, figure) for n in names)
+    took = Field("took", attrgetter("seconds"), 0, seconds)
+    parts = ("bound", result.bounds, [value]), ("step", result.steps, [took, value, bound])
+    for what, rows, fields in parts:
+        if rows:
+            fields = [Field(what, attrgetter("name")), *fields]
+            yield tables.indented(tables.table_of(rows, *fields, caption=f"{what.title()}s"))
 
 
 def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:

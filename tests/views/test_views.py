@@ -355,7 +355,7 @@ class TestTables:
         assert "not applicable: zbv (--verbose says why)" in drawn(report(result()), 100)
         text = drawn(report(result(), verbose=True), 100)
         assert "not applicable: needs two chunks" in text
-        assert re.search(r"bound load +900 us", text)
+        assert re.search(r"bound +value \(us\)\n.*\n +load +900\n", text)
 
     @pytest.mark.parametrize("width", WIDTHS)
     def test_fits(self, width):

@@ -39,6 +39,5 @@ def diagnosis_page(
         ("Verdict", diagnosis_report(found)),
         ("Next", Group(*(Text(line, "code") for line in commands or [NOTHING]))),
         ("Noticed", Group(*map(Text, warnings or [NOTHING]))),
-        *((f"{one.instance.name}, as recorded", Group()) for one in shown),
     ]
     return page(shown, head=head, title="Diagnosis of a recorded run")

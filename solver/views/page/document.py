@@ -9,11 +9,10 @@ from hashlib import sha256
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.views.html import html, text
 from ppsolve.solver.views.page import tables
-from ppsolve.solver.views.page.schedules import PageSchedule, ratio_of_units
+from ppsolve.solver.views.page.schedules import PageSchedule, in_one_unit
 from ppsolve.solver.views.reports import report
 
 # Parts of the script, in the order in which they build on each other.
@@ -48,28 +47,19 @@ def page(
     InputError
         Time units that no factor leads from one to the other.
     """
-    _refuse_other_units(shown)
-    names = dict.fromkeys([*(title for title, _ in studies), *(e.instance.name for e in shown)])
+    shown = in_one_unit(shown)
+    names = [name for name, _ in studies] or list(dict.fromkeys(e.instance.name for e in shown))
+    title = title or (", ".join(names) if studies or len(names) > 1 else shown[0].shape)
     scripts = "\n".join(tables.asset(name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{scripts}\n}})();\n'
-    first = "".join(_section(*part) for part in head)
     return tables.asset("page.html").format(
-        title=text(title or ", ".join(names)),
+        title=text(title),
         policy=_policy(script),
         style=tables.asset("page.css"),
-        chart=first + (_chart(shown) if shown else ""),
+        chart="".join(_section(*part) for part in head) + (_chart(shown, title) if shown else ""),
         tables="".join([*(_section(*study) for study in studies), *_sections(shown)]),
         script=f"<script>{script}</script>" if shown else "",
     )
-
-
-def _refuse_other_units(shown: Sequence[PageSchedule]) -> None:
-    first = shown[0].schedule.problem.scale.unit if shown else ""
-    for each in shown:
-        unit = each.schedule.problem.scale.unit
-        if unit != first and ratio_of_units(unit, first) == 1.0:
-            text = f'expected times in "{first}" as in the first result, got "{unit}"'
-            raise InputError(text, source=each.instance.name, field="time_unit")
 
 
 def _policy(script: str) -> str:
@@ -80,14 +70,16 @@ def _policy(script: str) -> str:
     )
 
 
-def _chart(shown: Sequence[PageSchedule]) -> str:
-    unit = shown[0].schedule.problem.scale.unit
+def _chart(shown: Sequence[PageSchedule], title: str) -> str:
     data = {
-        "unit": printable(unit),
+        "unit": printable(shown[0].result.time_unit),
         "titles": [printable(each.title) for each in shown],
-        "shown": [each.columns(unit) for each in shown],
+        "shown": [each.columns() for each in shown],
     }
-    return tables.asset("chart.html").replace("{data}", tables.embedded(data))
+    chart = tables.asset("chart.html").replace("{data}", tables.embedded(data))
+    first = [each for each in shown if each.entry is None]
+    heads = (f"<h2>{text(each.shape)}</h2>" * (each.shape != title) for each in first)
+    return "".join(map(str.__add__, heads, map(tables.headlines, first))) + chart
 
 
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
+
+from pydantic import BaseModel
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
@@ -17,8 +20,17 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, schedule_in, schedule_of
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.views.drawings import bound_of, drawing_of
+from ppsolve.solver.views.figures import figure
 from ppsolve.solver.views.page.columns import Columns, columns_of
 from ppsolve.solver.views.page.idle import Idle, OpCauses, causes_of, idle_of
+
+# Fields of results that hold times, the first two only where the result counts its value in them.
+COUNTS = frozenset({"value", "bound"})
+TIMES = COUNTS | {
+    *("makespan", "device_span", "without_memory", "bubbles_of", "free_value", "free_bound"),
+    *("work", "exposed_wait", "waited", "estimate", "estimate_seed", "tick_error"),
+}
+MOST = 1e6  # of more than six digits people count the digits
 
 
 @dataclass(frozen=True)
@@ -32,9 +44,15 @@ class PageSchedule:
     entry: HeuristicEntry | None = None  # the heuristic that made it; None for the best schedule
 
     @property
+    def shape(self) -> str:
+        """Name and size of what it schedules."""
+        return drawing_of(self.instance.kind).title(self.instance)
+
+    @cached_property
     def title(self) -> str:
         """What the page calls it."""
-        return f"{self.instance.name}, {self.by}"
+        is_valid = not check_schedule(self.schedule.problem, self.schedule)
+        return f"{self.instance.name}, {self.by}{'' if is_valid else ' (infeasible)'}"
 
     @cached_property
     def causes(self) -> OpCauses:
@@ -48,8 +66,13 @@ class PageSchedule:
 
     @property
     def length(self) -> float:
-        """Its makespan, in the instance's unit."""
-        return float(self.schedule.makespan * self.schedule.problem.scale.tick)
+        """Its makespan, in the result's unit."""
+        return self.time(self.schedule.makespan)
+
+    def time(self, ticks: int) -> float:
+        """Return ticks in the result's unit, which may not be the instance's."""
+        scale = self.schedule.problem.scale
+        return scale.time(ticks) * ratio_of_units(scale.unit, self.result.time_unit)
 
     @property
     def gap(self) -> float | None:
@@ -59,27 +82,23 @@ class PageSchedule:
 
     @property
     def bound(self) -> float | None:
-        """The proven bound where it is one of the makespan, in the instance's unit."""
+        """The proven bound where it is one of the makespan, in the result's unit."""
         return bound_of(self.result, Objective.MAKESPAN)
 
-    def columns(self, unit: str) -> Columns:
-        """Return all that the page's script needs to draw it, times in ticks of `unit`."""
+    def columns(self) -> Columns:
+        """Return all that the page's script needs to draw it; bounds in the result's unit."""
         scale = self.schedule.problem.scale
-        factor = ratio_of_units(scale.unit, unit)
+        factor = ratio_of_units(scale.unit, self.result.time_unit)
         drawing = drawing_of(self.instance.kind)
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
         curves = drawing.curves(self.entry or self.result, self.schedule)
         return {
             "tick": float(scale.tick) * factor,
-            "bound": _scaled(self.bound, factor),
-            "spanBound": _scaled(bound_of(self.result, Objective.DEVICE_SPAN), factor),
-            "period": _scaled(drawing.period(self.instance), factor),
+            "bound": self.bound,
+            "spanBound": bound_of(self.result, Objective.DEVICE_SPAN),
+            "period": factor * (drawing.period(self.instance) or 0),
             **columns_of(self.schedule, self.causes, curves, kinds),
         }
-
-
-def _scaled(time: float | None, factor: float) -> float | None:
-    return None if time is None else float(time) * factor
 
 
 def ratio_of_units(unit: str, wanted: str) -> float:
@@ -97,6 +116,75 @@ def ratio_of_units(unit: str, wanted: str) -> float:
     if unit == wanted or unit not in known or wanted not in known:
         return 1.0
     return known[wanted] / known[unit]
+
+
+def readable_unit(unit: str, longest: float) -> str:
+    """Return the unit itself, or the next larger one in which a time has at most six digits.
+
+    Parameters
+    ----------
+    unit : str
+    longest : float
+        The time, in that unit.
+
+    Returns
+    -------
+    str
+    """
+    units = list(UNITS_PER_SECOND)
+    larger = units[units.index(unit) :] if unit in units else []
+    return next((u for u in larger if longest * ratio_of_units(unit, u) < MOST), unit)
+
+
+def in_unit(result: Result, unit: str) -> Result:
+    """Return a result with its times in another unit, its schedule as it is.
+
+    Parameters
+    ----------
+    result : Result
+    unit : str
+
+    Returns
+    -------
+    Result
+        Itself where no factor leads to the unit. Times in its reasons are told in it too.
+    """
+    own, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
+
+    def told(found: Any, name: str, times: frozenset[str]) -> Any:
+        if isinstance(found, tuple):
+            return tuple(told(each, name, times) for each in found)
+        if isinstance(found, BaseModel) and name != "schedule":
+            fields = TIMES if name == "tie_break" else times
+            return found.model_copy(update={k: told(v, k, fields) for k, v in found})
+        if name in times and found is not None:
+            is_list = isinstance(found, list)
+            return [each * factor for each in found] if is_list else found * factor
+        if name == "reason" and found:
+            return re.sub(rf"\b([0-9.]+) {own}\b", time, found)
+        return unit if name.endswith("_unit") and found == own else found
+
+    def time(found: re.Match[str]) -> str:
+        return f"{figure(float(found[1]) * factor)} {unit}"
+
+    times = TIMES if result.value_unit in {None, own} else TIMES - COUNTS
+    return result if factor == 1.0 else cast("Result", told(result, "", times))
+
+
+def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
+    """Return schedules whose results tell their times in one unit, in which they have few digits.
+
+    Units that no factor leads to raise an `InputError`.
+    """
+    first = shown[0].result.time_unit if shown else ""
+    lengths = [each.length * ratio_of_units(each.result.time_unit, first) for each in shown]
+    unit = readable_unit(first, max(lengths, default=0.0))
+    found = [replace(each, result=in_unit(each.result, unit)) for each in shown]
+    for each in found:
+        if (own := each.result.time_unit) != unit:
+            text = f'expected times in "{first}" as in the first result, got "{own}"'
+            raise InputError(text, source=each.instance.name, field="time_unit")
+    return found
 
 
 def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[PageSchedule]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.heuristics.heuristic import OURS
+from ppsolve.solver.views.drawing import reached
 from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.views.html import text
 from ppsolve.solver.views.page.idle import Idle
 from ppsolve.solver.views.page.schedules import PageSchedule
+from ppsolve.solver.views.reports import best_entry
 from ppsolve.solver.views.tables import Field, FittingTable, table_of
+from ppsolve.solver.views.wording import unit_of, with_unit
 
 
 def asset(name: str) -> str:
@@ -36,23 +43,17 @@ def overview(shown: Sequence[PageSchedule]) -> FittingTable:
     fields: tuple[Field[PageSchedule], ...] = (
         Field("schedule", lambda each: each.title),
         Field(f"makespan ({unit})", lambda each: each.length, 0, lambda n: figure(float(n))),
-        Field("to the first", lambda each: _over(each, shown[0]), 0, percent),
+        Field("to the first", lambda each: each.length / (shown[0].length or 1) - 1, 0, percent),
         Field("to its bound", lambda each: each.gap, 0, percent),
         Field("bubble ratio", lambda each: (each.entry or each.result).bubble_ratio, 0, ratio),
     )
     return table_of(shown, *fields, caption="Schedules on this page")
 
 
-def _over(each: PageSchedule, first: PageSchedule) -> float | None:
-    is_alike = each.schedule.problem.scale.unit == first.schedule.problem.scale.unit
-    return each.length / first.length - 1 if is_alike and first.length else None
-
-
 def idle_table(shown: PageSchedule) -> FittingTable:
     """Return where the idle time of each compute stream goes."""
-    time = shown.schedule.problem.scale.time
     parts = [
-        Field(head, attrgetter(name), 0, lambda ticks: figure(time(ticks)))
+        Field(head, attrgetter(name), 0, lambda ticks: figure(shown.time(ticks)))
         for name, head in _IDLE_PARTS.items()
         if name not in _RARE or any(getattr(idle, name) for idle in shown.idle)
     ]
@@ -60,8 +61,8 @@ def idle_table(shown: PageSchedule) -> FittingTable:
         shown.idle,
         Field("stream", lambda idle: idle.name),
         *parts,
-        Field("longest of these", lambda idle: _whom(idle, time)),
-        caption=f"Idle time in {shown.schedule.problem.scale.unit}",
+        Field("longest of these", lambda idle: _whom(idle, shown.time)),
+        caption=f"Idle time in {shown.result.time_unit}",
     )
 
 
@@ -94,16 +95,52 @@ def _whom(idle: Idle, time: Callable[[int], float]) -> str:
 
 def memory_table(shown: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
-    pools = shown.schedule.problem.pools
-    rows: list[tuple[str, list[str], float]] = [
-        (pool.name, figures(float(peak), float(pool.capacity)), float(peak / (pool.capacity or 1)))
-        for pool, peak in zip(pools, measure(shown.schedule).peak_memory, strict=True)
-    ]
     return table_of(
-        rows,
-        Field("pool", lambda row: row[0]),
-        Field("peak", lambda row: row[1][0], 0, str),
-        Field("capacity", lambda row: row[1][1], 0, str),
-        Field("share", lambda row: row[2], 0, percent),
+        list(peaks(shown)),
+        Field("pool", itemgetter(0)),
+        Field("peak", itemgetter(1), 0, str),
+        Field("capacity", itemgetter(2), 0, str),
+        Field("share", itemgetter(3), 0, percent),
+        Field("", itemgetter(4)),
         caption="Memory",
     )
+
+
+def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
+    """Yield name, peak, cap and share of each pool, and whether its cap is exceeded in a word."""
+    found = measure(shown.schedule).peak_memory
+    for pool, peak in zip(shown.schedule.problem.pools, found, strict=True):
+        used, cap = figures(float(peak), float(pool.capacity))
+        word = "infeasible" if peak > pool.limit else ""
+        yield pool.name, used, cap, float(peak / (pool.capacity or 1)), word
+
+
+def headlines(shown: PageSchedule) -> str:
+    """Return status, value, bound, best published heuristic and peak of memory as HTML."""
+    items = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd><dd>{text(note)}</dd></div>"
+        for name, value, note in _headlines(shown)
+    )
+    return f'<dl class="headlines">{items}</dl>\n'
+
+
+def _headlines(shown: PageSchedule) -> Iterator[tuple[str, str, str]]:
+    result, unit = shown.result, unit_of(shown.result)
+    yield "status", result.status.value, ""
+    for name, value in reached(result):
+        yield name, *value.partition("  ")[::2]
+    known = kind_of(shown.instance).heuristics_of(shown.instance)
+    names = {each.name for each in known if not each.source.startswith(OURS)}
+    entries = tuple(each for each in result.heuristics if each.name in names)
+    best = best_entry(result.model_copy(update={"heuristics": entries}))
+    broken = sum(each.status is HeuristicStatus.INFEASIBLE for each in entries)
+    if best is not None and best.value is not None and result.value is not None:
+        saved = with_unit(figure(best.value - result.value), unit)
+        over = f"{percent(best.gap)} over best; {saved} saved" if best.gap else "as good"
+        yield "best published", with_unit(figure(best.value), unit), f"{best.name}, {over}"
+    elif broken:
+        yield "best published", "none", f"{broken} infeasible"
+    fullest = max(peaks(shown), key=itemgetter(3), default=None)
+    if fullest is not None:
+        name, peak, cap, _, word = fullest
+        yield "peak of memory", f"{peak} of {cap} {word}".rstrip(), f"on {name}"

@@ -155,7 +155,7 @@ def test_charts_pages_and_traces_show_micro_batch_and_slice() -> None:
     problem = lower(instance)
     bars = [bar for row in chart_rows(found.schedule, problem) for bar in row.bars]
     assert {"F1.0", "B0.1"} <= {bar.label for bar in bars}
-    columns = shown_of(instance, "seq1f1b").columns("us")
+    columns = shown_of(instance, "seq1f1b").columns()
     document = found.model_dump(mode="json")
     schedule = kind_of(instance).read(instance, problem, document)[0]
     place = columns["names"].index("B1.1.0")

@@ -34,7 +34,7 @@ function showFacts() {
   const shown = all[chosen.number];
   filled(factsPlace, nameOf(shown, chosen.op), [
     ...factsOf(shown, chosen.op),
-    ["needs", needsOf(shown, chosen.op).map((op) => nameOf(shown, op)).join(", ") || "nothing"],
+    ["needs", Array.from(neededBy(shown, chosen.op), (op) => nameOf(shown, op)).join(", ") || "nothing"],
     ["chain to it", `${chosen.chain.length} ops, the first ${nameOf(shown, chosen.chain[0])}`],
     ["would move", `${chosen.moved.length} ops if it ended later`],
   ]);

@@ -16,9 +16,12 @@ function prepared(columns) {
     (ticks, op) => (ticks + columns.duration[op]) * columns.tick);
   shown.last = columns.makespan * columns.tick;
   shown.alpha = new Float32Array(count).fill(1);
+  shown.usual = usualDuration(columns) * columns.tick;
+  shown.typical = columns.microbatch.indexOf(columns.microbatch.reduce((most, each) => Math.max(most, each), NONE));
   shown.onPath = new Uint8Array(count);
   for (const op of columns.path) shown.onPath[op] = 1;
-  for (const lane of shown.lanes) lane.ops = Int32Array.from(lane.ops);
+  shown.lanes = lanesOf(columns);
+  shown.needs = needsOf(columns);
   for (const strip of shown.strips) {
     strip.time = Float64Array.from(strip.time, (ticks) => ticks * columns.tick);
     strip.most = strip.amount.reduce((most, amount) => Math.max(most, amount), 0);
@@ -27,6 +30,51 @@ function prepared(columns) {
   shown.chunk = chunks(shown);
   shown.isChunked = shown.chunk.some((chunk) => chunk > 0);
   return shown;
+}
+
+// Lanes with ops, by device; each with its ops by start, and points apart. Ops that occupy nothing
+// share as few further lanes as they need.
+function lanesOf({ lanes, start, duration }) {
+  const byStart = (ops) => ops.sort((a, b) => start[a] - start[b]);
+  const held = new Set(lanes.flatMap((lane) => lane.ops));
+  const kept = lanes.filter((lane) => lane.ops.length)
+    .sort((one, other) => one.device - other.device)
+    .map((lane) => ({
+      ...lane,
+      ops: byStart(lane.ops.filter((op) => duration[op] > 0)),
+      points: lane.ops.filter((op) => duration[op] === 0),
+    }));
+  const free = [];
+  const alone = Array.from(start.keys()).filter((op) => duration[op] > 0 && !held.has(op));
+  for (const op of byStart(alone)) {
+    let ops = free.find((those) => start[those.at(-1)] + duration[those.at(-1)] <= start[op]);
+    if (!ops) free.push(ops = []);
+    ops.push(op);
+  }
+  const others = free.map((ops) => ({ name: "no resource", device: NONE, compute: false, ops, points: [] }));
+  return [...kept, ...others].map((lane) => ({ ...lane, ops: Int32Array.from(lane.ops) }));
+}
+
+// The precedences of each op one after the other, from `pointer` of the op to that of the next one.
+function needsOf({ before, after, lag, start }) {
+  const pointer = new Int32Array(start.length + 1);
+  for (const op of after) pointer[op + 1] += 1;
+  for (let op = 0; op < start.length; op++) pointer[op + 1] += pointer[op];
+  const next = pointer.slice();
+  const needs = { pointer, op: new Int32Array(after.length), lag: lag && new Float64Array(after.length) };
+  after.forEach((op, number) => {
+    const at = next[op]++;
+    needs.op[at] = before[number];
+    if (lag) needs.lag[at] = lag[number];
+  });
+  return needs;
+}
+
+// Half of the time of micro-batches is in ops of this duration or shorter ones.
+function usualDuration({ duration, microbatch }) {
+  const held = duration.filter((_, op) => microbatch[op] !== NONE).sort((a, b) => a - b);
+  let left = held.reduce((sum, ticks) => sum + ticks, 0) / 2;
+  return held.find((ticks) => (left -= ticks) <= 0) ?? 0;
 }
 
 // The first lane of each op, which says its device.
@@ -69,14 +117,14 @@ function nameOf(shown, op) {
   return `${kind}${stage === NONE ? "" : stage}${microbatch === NONE ? "" : `.${microbatch}`}`;
 }
 
-// The labels of an op from the longest to the shortest.
+// The labels of an op from the longest to the shortest: its name where stages of a device have to be
+// told apart, letter and micro-batch, and the micro-batch, since colours say the kind.
 function labelsOf(shown, op) {
   const letter = shown.kinds[shown.kind[op]].letter;
-  const microbatch = shown.microbatch[op];
   const slice = shown.slice && shown.slice[op] !== NONE ? `.${shown.slice[op]}` : "";
-  const short = microbatch === NONE ? letter : letter + microbatch + slice;
-  if (shown.names) return [shown.names[op], short, letter];
-  return shown.isChunked ? [nameOf(shown, op), short, letter] : [short, letter];
+  const number = shown.microbatch[op] === NONE ? "" : `${shown.microbatch[op]}${slice}`;
+  const names = shown.isChunked || (shown.names && !number) ? [nameOf(shown, op)] : [];
+  return number ? [...names, letter + number, number] : [...names, letter];
 }
 
 const plainNumber = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
@@ -91,7 +139,7 @@ function shownNumber(value) {
 const compactNumber = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 function compact(value) {
-  return compactNumber.format(value);
+  return compactNumber.format(value).replace("B", "G");
 }
 
 function shownTime(value) {

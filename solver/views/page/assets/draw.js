@@ -25,6 +25,10 @@ function redraw() {
 function resize() {
   view.width = printing ? Math.min(PAPER, scroller.clientWidth) : scroller.clientWidth;
   view.gutter = view.width < 600 ? 58 : 104;
+  pens.lanes.font = FONT;
+  for (const row of rows.filter((each) => each.isExceeded)) {
+    view.gutter = Math.max(view.gutter, Math.min(widthOf(pens.lanes, row.label) + 24, view.width / 3));
+  }
   document.getElementById("tall").style.height = `${total}px`;
   const most = printing ? total : Math.max(160, Math.round(window.innerHeight * 0.72));
   scroller.style.height = `${Math.min(total, most)}px`;
@@ -49,11 +53,15 @@ function sized(canvas, width, height) {
 function paint() {
   const began = performance.now();
   view.top = scroller.scrollTop;
+  view.bars = view.labels = 0;
   paintAxis(pens.axis);
   paintLanes(pens.lanes);
   lanes.dataset.from = view.from;
   lanes.dataset.to = view.to;
   lanes.dataset.gutter = view.gutter;
+  lanes.dataset.bars = view.bars;
+  lanes.dataset.labels = view.labels;
+  lanes.dataset.form = all[0].form;
   lanes.dataset.took = performance.now() - began;
   if (!lanes.dataset.first) lanes.dataset.first = performance.now();
 }
@@ -67,14 +75,18 @@ function paintAxis(pen) {
   pen.fillStyle = looks.faint;
   pen.fillText(data.unit, 4, 12);
   pen.textAlign = "center";
-  for (const [time, text] of axisTimes()) {
+  const spans = [];
+  for (const [time, text] of axisTimes((words) => widthOf(pen, words))) {
     const x = xOf(time);
-    if (x > view.width - 24 || x < view.gutter) continue;
+    const half = widthOf(pen, text) / 2;
+    const middle = Math.max(half + 30, Math.min(x, view.width - half - 1));
+    spans.push([middle - half, middle + half]);
     pen.fillStyle = looks.text;
-    pen.fillText(text, x, 11);
+    pen.fillText(text, middle, 11);
     pen.fillStyle = looks.line;
     pen.fillRect(Math.round(x), 19, 1, 5);
   }
+  lanes.dataset.ticks = JSON.stringify(spans);
 }
 
 function paintLanes(pen) {
@@ -82,6 +94,7 @@ function paintLanes(pen) {
   pen.fillRect(0, 0, view.width, view.height);
   pen.font = FONT;
   pen.textBaseline = "middle";
+  for (const shown of all) shown.form = usualForm(pen, shown);
   const links = [];
   for (const row of rows) {
     const y = row.y - view.top;
@@ -212,10 +225,12 @@ function paintBar(pen, shown, op, x, width, y, height) {
     pen.fillRect(left, y, seen - 1, height);
   }
   const text = fitting(pen, shown, op, seen - 1);
+  view.bars += 1;
   if (text) {
+    view.labels += 1;
     pen.fillStyle = tone.ink;
     pen.textAlign = "center";
-    pen.fillText(text, left + seen / 2, y + height / 2 + 0.5);
+    pen.fillText(text, left + seen / 2, y + height / 2 + 0.5, seen - 1);
   }
   pen.globalAlpha = 1;
 }
@@ -282,8 +297,8 @@ function paintStrip(pen, row, y) {
   const shown = all[row.shown];
   const strip = shown.strips[row.strip];
   const most = Math.max(strip.most, strip.cap ?? 0) || 1;
-  const floor = y + row.height - 3;
-  const high = (amount) => floor - (amount / most) * (row.height - 8);
+  const floor = y + row.height - 2;
+  const high = (amount) => floor - (amount / most) * (row.height - 4);
   pen.fillStyle = looks.strip;
   pen.beginPath();
   const past = firstPlace(strip.time.length, (number) => strip.time[number] > view.from);
@@ -304,8 +319,8 @@ function paintStrip(pen, row, y) {
   pen.lineTo(right, floor);
   pen.fill();
   if (strip.cap !== null) {
-    pen.fillStyle = strip.most > strip.cap * (1 + 1e-9) ? looks.bad : looks.faint;
+    pen.fillStyle = isExceeded(strip) ? looks.bad : looks.faint;
     pen.fillRect(view.gutter, high(strip.cap), view.width - view.gutter, 1);
   }
-  label(pen, row, y, looks.faint);
+  label(pen, row, y, isExceeded(strip) ? looks.bad : looks.faint);
 }

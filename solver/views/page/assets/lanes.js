@@ -2,7 +2,7 @@
 
 const LANE = 22;
 const NARROW_LANE = 15;
-const STRIP = 30;
+const STRIP = 15;
 const TITLE = 24;
 const GAP = 4;
 
@@ -60,15 +60,22 @@ function addStrips(shown, number, device, tag) {
   if (!options.memory) return;
   shown.strips.forEach((strip, index) => {
     if (strip.device !== device) return;
-    add({ type: "strip", shown: number, strip: index, height: STRIP, label: stripLabel(strip, shown), tag });
+    const label = stripLabel(strip, shown);
+    add({ type: "strip", shown: number, strip: index, height: STRIP, label, tag, isExceeded: isExceeded(strip) });
   });
+}
+
+function isExceeded(strip) {
+  return strip.cap !== null && strip.most > strip.cap * (1 + 1e-9);
 }
 
 // "4 of 4": a pool that is called as its device is needs no name.
 function stripLabel(strip, shown) {
   const isOfDevice = shown.lanes.some((lane) => lane.name === strip.name);
   const cap = strip.cap === null ? "" : ` of ${compact(strip.cap)}`;
-  return `${isOfDevice ? "peak" : strip.name} ${compact(strip.most)}${cap}`;
+  const amount = `${compact(strip.most)}${cap}`;
+  if (isExceeded(strip)) return `${isOfDevice ? "" : `${strip.name} `}${amount} infeasible`;
+  return `${isOfDevice ? "peak" : strip.name} ${amount}`;
 }
 
 // The same lane of every schedule, one directly below the other.

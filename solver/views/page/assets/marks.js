@@ -2,6 +2,7 @@
 
 const looks = {};
 const FONT = "11px system-ui, sans-serif";
+const CONDENSED = 0.75; // Narrower letters are hard to read.
 const widths = new Map();
 const patterns = new Map();
 
@@ -53,10 +54,23 @@ function hatching(context) {
   return patterns.get(context);
 }
 
-// The longest label that fits into a width; nothing where none does.
+// The longest label that fits into a width, the shortest one also a little condensed; nothing where
+// none does. Bars of micro-batches begin with the form that fits most of them: letters here and
+// numbers there would be hard to read.
 function fitting(pen, shown, op, width) {
   if (width < 5) return "";
-  return labelsOf(shown, op).find((text) => widthOf(pen, text) <= width) ?? "";
+  const labels = labelsOf(shown, op);
+  const shortest = labels[labels.length - 1];
+  const first = shown.microbatch[op] === NONE ? 0 : shown.form;
+  const found = labels.slice(first).find((text) => widthOf(pen, text) <= width);
+  return found ?? (widthOf(pen, shortest) * CONDENSED <= width ? shortest : "");
+}
+
+function usualForm(pen, shown) {
+  const labels = labelsOf(shown, shown.typical);
+  const width = shown.usual * pixelsPerTime() - 1;
+  const form = labels.findIndex((text) => widthOf(pen, text) <= width);
+  return form < 0 ? labels.length - 1 : form;
 }
 
 // Measuring a text takes longer than drawing a bar, and labels repeat.
@@ -115,6 +129,9 @@ function fillLegend(place) {
 function fillLinesOfLegend(place) {
   legendItem(place, lineBox("end"), "end");
   legendItem(place, lineBox("slack"), "slack, where shown");
+  if (all.some((shown) => shown.strips.some(isExceeded))) {
+    legendItem(place, lineBox("over"), "capacity, exceeded: infeasible");
+  }
   if (all.some((shown) => shown.bound !== null)) legendItem(place, lineBox("bound"), "lower bound");
   if (all.some((shown) => shown.spanBound !== null)) {
     legendItem(place, lineBox("bound"), "lower bound of the span, from each first op");

@@ -44,7 +44,7 @@ function movedBy(shown, op) {
   return [...moved];
 }
 
-function needsOf(shown, op) {
+function neededBy(shown, op) {
   return shown.needs.op.slice(shown.needs.pointer[op], shown.needs.pointer[op + 1]);
 }
 
@@ -105,7 +105,7 @@ function paintTrace(pen) {
     }
     if (!chosen) return;
     const { number, op, chain } = chosen;
-    for (const need of needsOf(all[number], op)) line(pen, number, [need, op], looks.faint, 1);
+    for (const need of neededBy(all[number], op)) line(pen, number, [need, op], looks.faint, 1);
     line(pen, number, chain, looks.text, 2);
     const box = boxOf(number, op);
     if (!box) return;
@@ -143,7 +143,7 @@ function paintLinks(pen, links) {
     for (const [number, op] of links) {
       const shown = all[number];
       const to = boxOf(number, op);
-      for (const need of needsOf(shown, op)) {
+      for (const need of neededBy(shown, op)) {
         const from = shown.home[need] === shown.home[op] ? null : boxOf(number, need);
         if (!from || !to) continue;
         pen.moveTo(from.right, from.low);

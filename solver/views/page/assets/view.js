@@ -54,9 +54,9 @@ function reveal(begin, end) {
 }
 
 // Texts of the axis by their times: steps of 1, 2 or 5 times a power of ten, as many as there is
-// room for, with the digits that tell them apart.
-function axisTimes() {
-  const room = Math.max(2, (view.width - view.gutter) / 90);
+// room for, with the digits that tell them apart. Wide texts are further apart.
+function axisTimes(widthOf, apart = 90) {
+  const room = Math.max(2, (view.width - view.gutter) / apart);
   const rough = (view.to - view.from) / room;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((part) => part * power).find((size) => size >= rough);
@@ -66,5 +66,7 @@ function axisTimes() {
   for (let number = Math.ceil(view.from / step); number * step <= view.to; number++) {
     times.push([number * step, written.format(number * step)]);
   }
-  return times;
+  // A text at an edge moves inwards by half of its width.
+  const widest = Math.max(...times.map(([, text]) => widthOf(text))) * 1.5 + 10;
+  return widest > apart && times.length > 2 ? axisTimes(widthOf, widest) : times;
 }
