@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
+
+from pydantic import BaseModel
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
@@ -14,25 +17,28 @@ from ppsolve.models.core.result import (
     ScheduleDocument,
     StopReason,
 )
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.board import Bound
+from ppsolve.solver.board import Bound, WrongScheduleError
 from ppsolve.solver.bounds import best_bound
 from ppsolve.solver.bounds.registry import bottleneck, quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.question import EXACT, ExactAnswer, Question, SearchLimits
 from ppsolve.solver.heuristics.generic import settled
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.heuristics.stress.replay import ALL_KINDS, Jitter, refuse_unfit
 from ppsolve.solver.heuristics.stress.robust import make_robust
 from ppsolve.solver.run.entries import figures, is_lost
-from ppsolve.solver.run.second_proof import search_below
-from ppsolve.solver.run.start import START, known_schedule
 from ppsolve.solver.run.step import Step, Steps
 from ppsolve.solver.run.steps import SEARCHED, STEPS
 from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.implied import ImpliedOrder
+
+START = "start"
+"""Name of such a schedule in reports, and of the option in errors."""
 
 
 class ScheduleTask(Task):
@@ -185,7 +191,7 @@ class ScheduleTask(Task):
         Parameters
         ----------
         analytic, claimed, limits
-            As for `second_proof.search_below`.
+            As for the function `search_below`.
 
         Returns
         -------
@@ -216,3 +222,101 @@ class ScheduleTask(Task):
             "schedule": ScheduleDocument.of(self.schedule),
             **(self.kind.claims_of(self.instance, self.schedule) or {}),
         }
+
+
+def known_schedule(
+    kind: Any, instance: Instance, problem_of: Callable[[Any], Problem], given: Any
+) -> Schedule:
+    """Return a schedule that is known, if it breaks no rule.
+
+    Parameters
+    ----------
+    kind : Kind
+        The kind of the instance.
+    instance : Instance
+        What is scheduled.
+    problem_of : callable
+        Takes a document, or a `Schedule`, and returns the problem that it is a schedule of.
+    given : Schedule, pydantic model or dict
+        A schedule of the instance, or a document that holds one.
+
+    Returns
+    -------
+    Schedule
+        A valid schedule.
+
+    Raises
+    ------
+    InputError
+        It breaks a rule, which is named, or is no schedule of this instance.
+    """
+    schedule = _read(kind, instance, problem_of, given)
+    violations = check_schedule(schedule.problem, schedule)
+    if violations:
+        raise InputError(f"not a valid schedule of {instance.name}: {violations[0]}", field=START)
+    return schedule
+
+
+def _read(
+    kind: Any, instance: Instance, problem_of: Callable[[Any], Problem], given: Any
+) -> Schedule:
+    if isinstance(given, Schedule):
+        return Schedule(problem_of(given), given.start)
+    data = given
+    if isinstance(given, BaseModel):
+        data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
+    schedule: Schedule | None
+    try:
+        schedule, violations = kind.read(instance, problem_of(data), data)
+    except InputError as error:
+        raise InputError(str(error), field=START) from None
+    if schedule is None:
+        raise InputError(f"not a whole schedule: {violations[0]}", field=START)
+    return schedule
+
+
+def search_below(
+    implied: ImpliedOrder, analytic: int, claimed: int | None, limits: SearchLimits
+) -> ExactAnswer:
+    """Search for any schedule below a bound, trusting analytic bounds only.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem and its implied order.
+    analytic : int
+        Its best analytic bound in ticks.
+    claimed : int or None
+        The bound in ticks; None: search for any schedule.
+    limits : SearchLimits
+        Limits of the search.
+
+    Returns
+    -------
+    ExactAnswer
+        Infeasible where the bound holds; its schedule, if any, breaks no rule.
+
+    Raises
+    ------
+    WrongScheduleError
+        The schedule that was found breaks a rule.
+    """
+    from ppsolve.solver.exact.search import solve
+
+    below = Question(analytic, upper=None if claimed is None else claimed - 1)
+    return checked(solve(implied, below, replace(limits, gap=1.0)))
+
+
+def checked(answer: ExactAnswer) -> ExactAnswer:
+    """Return an answer whose schedule, if any, breaks no rule.
+
+    Raises `WrongScheduleError` where it breaks a rule that the model has.
+    """
+    found = answer.schedule
+    violations = [] if found is None else check_schedule(found.problem, found)
+    if not violations:
+        return answer
+    if answer.memory_is_exact:
+        raise WrongScheduleError(f"{EXACT}: {violations[0]}")
+    # Memory that was rounded down lets schedules through that break a limit.
+    return replace(answer, schedule=None)

@@ -34,8 +34,7 @@ from ppsolve.solver.kinds.overlap.program_orders import (
 from ppsolve.solver.kinds.overlap.realise import realised, run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order, positions
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.start import START, known_schedule
+from ppsolve.solver.run.schedule_task import START, ScheduleTask, known_schedule
 from ppsolve.solver.run.step import Outcome, Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,

@@ -24,8 +24,7 @@ from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.start import START
+from ppsolve.solver.run.schedule_task import START, ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Stop, Turn, always, whole
 from ppsolve.solver.run.task import Task
 
