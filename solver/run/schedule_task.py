@@ -202,10 +202,7 @@ class ScheduleTask(Task):
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
         is_kept = is_lost(self.kind, self.instance, self.problem, outcome)
-        entry: HeuristicEntry = self.kind.entry_of(
-            self.instance, self.problem, outcome, with_schedule=is_kept
-        )
-        return entry
+        return self.kind.entry_of(self.instance, self.problem, outcome, with_schedule=is_kept)
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached in ticks, None where it broke a rule."""

@@ -60,8 +60,7 @@ class Turn:
     @property
     def board(self) -> Board:
         """The board of what is solved."""
-        board: Board = self.task.board
-        return board
+        return self.task.board
 
     @property
     def steps(self) -> StepParams:

@@ -197,8 +197,7 @@ class Task:
         """Return the entry of a heuristic, without its distance over the best value."""
         _, entry = self.kind.documents(self.kind.value_unit(self.instance))
         given = {"name": outcome.name, "status": outcome.status, "reason": outcome.reason}
-        found: HeuristicEntry = entry(**given)
-        return found
+        return entry(**given)
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached, None where its schedule breaks a rule."""

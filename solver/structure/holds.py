@@ -282,8 +282,7 @@ def _check_start(
 
 def _among(ops: IntArray, chosen: set[int]) -> BoolArray:
     """Return true where an op is `ALWAYS` or among those chosen."""
-    mask: BoolArray = np.isin(ops, [ALWAYS, *chosen])
-    return mask
+    return np.isin(ops, [ALWAYS, *chosen])
 
 
 def _text(amount: Fraction) -> str:

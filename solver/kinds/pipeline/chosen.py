@@ -46,8 +46,7 @@ class ChoiceTask(ScheduleTask):
         """Return the problem of the choice of a document, or of a `Schedule`."""
         if isinstance(given, Schedule):
             given = self.kind.claims_of(self.instance, given)
-        found: Problem = self.kind.problem_of(self.instance, exact=False, document=given)
-        return found
+        return self.kind.problem_of(self.instance, exact=False, document=given)
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""

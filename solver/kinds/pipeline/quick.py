@@ -331,8 +331,7 @@ class _Shape:
         for level in self._levels:
             start = (ends[level.before] + lag[level.lag]).max(axis=1)
             ends[level.ops] = start + duration[self.row[level.ops % count]]
-        found: Array = ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
-        return found
+        return ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
 
     def in_flight(self, figures: _Figures, column: int) -> float:
         """Return the makespan of one pipeline by the list rule; infinite where it finds none."""

@@ -342,14 +342,12 @@ def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int
     if warm_up is None:
         return np.full(stages, count)
     usual = warm_up * np.arange(stages, 0, -1) * devices / stages
-    most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
-    return most
+    return np.clip(np.ceil(usual).astype(np.int64), 1, count)
 
 
 def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
     rows, stages = arrays.duration.shape
-    ends: IntArray = start.reshape(rows, stages, -1)[:, :, -1] + arrays.duration
-    return ends
+    return start.reshape(rows, stages, -1)[:, :, -1] + arrays.duration
 
 
 def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:

@@ -117,8 +117,7 @@ class ReplicaShape:
     @property
     def alone(self) -> IntArray:
         """Durations of the ops of one replica that belong to no micro-batch, in ticks."""
-        durations: IntArray = self.whole.duration[self.whole.microbatch == FREE]
-        return durations
+        return self.whole.duration[self.whole.microbatch == FREE]
 
     def counts(self) -> list[int]:
         """Return the numbers of micro-batches that a replica may run."""

@@ -348,8 +348,7 @@ class FreeTask(ReplicasTask):
         """Return the problem of the assignment that a document, or a `Schedule`, has."""
         if isinstance(given, Schedule):
             return lower_joint(self.instance, members_of(given.problem))
-        problem: Problem = self.kind.lower(self.instance, document=given)
-        return problem
+        return self.kind.lower(self.instance, document=given)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound for all assignments; refuse memory that holds too little."""

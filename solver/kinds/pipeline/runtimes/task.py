@@ -152,8 +152,7 @@ def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:
     modes = modes_of(instance)
     if modes is not None and has_open_modes(instance):
         return lower_pipeline(instance, exact=exact, choice=modes.relaxed)
-    problem: Problem = kind.lower(instance, exact=exact)
-    return problem
+    return kind.lower(instance, exact=exact)
 
 
 def _excess(schedule: Schedule | None) -> float:
