@@ -94,12 +94,11 @@ class OverlapKind(Kind[OverlapInstance]):
         instance: OverlapInstance,
         problem: Problem,
         outcome: HeuristicOutcome,
-        best: int | None = None,
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
         """Return the entry of a heuristic with the figures of its program order."""
-        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        entry = super().entry_of(instance, problem, outcome, with_schedule=with_schedule)
         found: dict[str, Any] = dict(entry)
         if outcome.order is not None:
             found |= ProgramReport(instance, problem, outcome.order).figures()

@@ -185,12 +185,11 @@ class PipelineKind(Kind[PipelineInstance]):
         instance: PipelineInstance,
         problem: Problem,
         outcome: HeuristicOutcome,
-        best: int | None = None,
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
         """Return the entry of one heuristic, with the modes of its schedule."""
-        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        entry = super().entry_of(instance, problem, outcome, with_schedule=with_schedule)
         schedule = outcome.schedule
         claims = None if schedule is None else self.claims_of(instance, schedule)
         return PipelineEntry(**dict(entry), **(claims or {}))
