@@ -63,7 +63,6 @@ class ReplicaShape:
         The pipeline; one without replicas has one.
     scale : TimeScale
         Tick of all times, up to whose multiples they are rounded.
-    params : ReplicaShapeParams
 
     Raises
     ------
@@ -71,13 +70,8 @@ class ReplicaShape:
         Micro-batches of the pipeline pass different positions or hold two resources at once.
     """
 
-    def __init__(
-        self,
-        instance: PipelineInstance,
-        scale: TimeScale,
-        params: ReplicaShapeParams = ReplicaShapeParams(),
-    ) -> None:
-        self.scale, self.params = scale, params
+    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
+        self.scale, self.params = scale, ReplicaShapeParams()
         self.replicas = instance.replicas or Replicas(count=1, assignment="fixed")
         self.take(instance)
         self.patterns, self.ways, self.sample = self._ways()
