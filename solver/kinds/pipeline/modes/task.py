@@ -92,11 +92,6 @@ def is_timed_by_stage(turn: Turn) -> bool:
     return decides_stages(turn) and is_timed
 
 
-def improve_modes(turn: Turn) -> None:
-    """Change modes of single stages as long as that gives better schedules."""
-    improve(turn.task.problems, turn.board, turn.clock)
-
-
 def try_other_modes(turn: Turn) -> None:
     """Try every other mode of every stage, one at a time."""
     task, best = turn.task, turn.board.schedule
@@ -121,7 +116,7 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
     Step(
         "orders", has_best_choice, lambda t: t.params.modes.order_share, search_orders, EXACT_SLACK
     ),
-    Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve_modes),
+    Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve),
     Step(
         VARIANTS,
         has_time_to_search,
