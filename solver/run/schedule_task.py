@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -85,8 +84,43 @@ class ScheduleTask(Task):
         """Check a known schedule and keep it, see `Task.begin_from`."""
         if not self.orders_are_all:
             super().begin_from(given)
-        known = known_schedule(self.kind, self.instance, self.problem_of, given)
-        self.board.propose(known, START)
+        self.board.propose(self.known_schedule(given), START)
+
+    def known_schedule(self, given: Any, problem: Problem | None = None) -> Schedule:
+        """Return a schedule that is known, if it breaks no rule.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+        problem : Problem, optional
+            What it is a schedule of, by default as `problem_of` says.
+
+        Returns
+        -------
+        Schedule
+
+        Raises
+        ------
+        InputError
+            It breaks a rule, which is named, or is no schedule of this instance.
+        """
+        data, name = given, self.instance.name
+        if isinstance(given, BaseModel):
+            data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
+        try:
+            problem = self.problem_of(data) if problem is None else problem
+            if isinstance(data, Schedule):
+                data = Schedule(problem, data.start)
+            else:
+                data, violations = self.kind.read(self.instance, problem, data)
+        except InputError as error:
+            raise InputError(str(error), field=START) from None
+        if data is None:
+            raise InputError(f"not a whole schedule: {violations[0]}", field=START)
+        if violations := check_schedule(data.problem, data):
+            raise InputError(f"not a valid schedule of {name}: {violations[0]}", field=START)
+        return data
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem that a document, or a `Schedule`, is a schedule of."""
@@ -219,57 +253,6 @@ class ScheduleTask(Task):
             "schedule": ScheduleDocument.of(self.schedule),
             **(self.kind.claims_of(self.instance, self.schedule) or {}),
         }
-
-
-def known_schedule(
-    kind: Any, instance: Instance, problem_of: Callable[[Any], Problem], given: Any
-) -> Schedule:
-    """Return a schedule that is known, if it breaks no rule.
-
-    Parameters
-    ----------
-    kind : Kind
-        The kind of the instance.
-    instance : Instance
-        What is scheduled.
-    problem_of : callable
-        Takes a document, or a `Schedule`, and returns the problem that it is a schedule of.
-    given : Schedule, pydantic model or dict
-        A schedule of the instance, or a document that holds one.
-
-    Returns
-    -------
-    Schedule
-        A valid schedule.
-
-    Raises
-    ------
-    InputError
-        It breaks a rule, which is named, or is no schedule of this instance.
-    """
-    schedule = _read(kind, instance, problem_of, given)
-    violations = check_schedule(schedule.problem, schedule)
-    if violations:
-        raise InputError(f"not a valid schedule of {instance.name}: {violations[0]}", field=START)
-    return schedule
-
-
-def _read(
-    kind: Any, instance: Instance, problem_of: Callable[[Any], Problem], given: Any
-) -> Schedule:
-    if isinstance(given, Schedule):
-        return Schedule(problem_of(given), given.start)
-    data = given
-    if isinstance(given, BaseModel):
-        data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
-    schedule: Schedule | None
-    try:
-        schedule, violations = kind.read(instance, problem_of(data), data)
-    except InputError as error:
-        raise InputError(str(error), field=START) from None
-    if schedule is None:
-        raise InputError(f"not a whole schedule: {violations[0]}", field=START)
-    return schedule
 
 
 def search_below(

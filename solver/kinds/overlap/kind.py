@@ -34,7 +34,7 @@ from ppsolve.solver.kinds.overlap.program_orders import (
 from ppsolve.solver.kinds.overlap.realise import realised, run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order, positions
-from ppsolve.solver.run.schedule_task import START, ScheduleTask, known_schedule
+from ppsolve.solver.run.schedule_task import START, ScheduleTask
 from ppsolve.solver.run.step import Outcome, Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -180,7 +180,7 @@ class ProgramTask(ScheduleTask):
                 text = f"not a valid schedule of {self.instance.name}: {plan.broken}"
                 raise InputError(text, field=START)
             given, problem = plan.schedule, plan.schedule.problem
-        known = known_schedule(self.kind, self.instance, lambda _: problem, given)
+        known = self.known_schedule(given, problem)
         if not self.board.propose(known, START, order=order):
             raise InputError("no program order of its schedule keeps the caps", field=START)
 
