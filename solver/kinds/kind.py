@@ -324,17 +324,12 @@ class Kind(Generic[AnyInstance]):
         """
         problem = self.lower(instance, exact=exact)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
-        entry = self.entry_of(instance, problem, outcome, with_schedule=True)
+        entry = self.entry_of(instance, problem, outcome)
         error = problem.scale.time(problem.tick_error) or None
         return entry.model_copy(update={"tick_error": error})
 
     def entry_of(
-        self,
-        instance: AnyInstance,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        *,
-        with_schedule: bool = False,
+        self, instance: AnyInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
         """Return the entry of one heuristic, of the kind's own model.
 
@@ -342,15 +337,13 @@ class Kind(Generic[AnyInstance]):
         ----------
         instance, problem, outcome
             The instance, its problem, and what became of the heuristic.
-        with_schedule : bool
-            Put the schedule into the entry.
 
         Returns
         -------
         HeuristicEntry
             Figures in the instance's unit, without a gap.
         """
-        return heuristic_entry(outcome, with_schedule=with_schedule)
+        return heuristic_entry(outcome)
 
     def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance.

@@ -62,21 +62,8 @@ def figures(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def heuristic_entry(outcome: HeuristicOutcome, *, with_schedule: bool = False) -> HeuristicEntry:
-    """Return the entry of one heuristic.
-
-    Parameters
-    ----------
-    outcome : HeuristicOutcome
-        Status and schedule of the heuristic.
-    with_schedule : bool
-        Put the schedule into the entry.
-
-    Returns
-    -------
-    HeuristicEntry
-        Figures in the unit of the schedule, without a gap.
-    """
+def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
+    """Return the entry of one heuristic with its schedule, figures in the unit of that, no gap."""
     schedule = outcome.schedule
     found: dict[str, Any] = {} if schedule is None else figures(schedule)
     return HeuristicEntry(
@@ -84,7 +71,7 @@ def heuristic_entry(outcome: HeuristicOutcome, *, with_schedule: bool = False) -
         status=outcome.status,
         reason=outcome.reason,
         pattern=outcome.pattern,
-        schedule=ScheduleDocument.of(schedule) if schedule and with_schedule else None,
+        schedule=None if schedule is None else ScheduleDocument.of(schedule),
         **found | {"orders": outcome.orders},
     )
 

@@ -37,7 +37,7 @@ from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 START = "start"
-"""Name of such a schedule in reports, and of the option in errors."""
+"""Name of the schedule that a run begins with, in reports and as the option in errors."""
 
 
 class ScheduleTask(Task):
@@ -235,8 +235,9 @@ class ScheduleTask(Task):
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
+        entry = self.kind.entry_of(self.instance, self.problem, outcome)
         is_kept = is_lost(self.kind, self.instance, self.problem, outcome)
-        return self.kind.entry_of(self.instance, self.problem, outcome, with_schedule=is_kept)
+        return entry if is_kept else entry.model_copy(update={"schedule": None})
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached in ticks, None where it broke a rule."""

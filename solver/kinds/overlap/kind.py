@@ -90,15 +90,10 @@ class OverlapKind(Kind[OverlapInstance]):
         return plan_of_order(instance, problem, ops[0].tolist())
 
     def entry_of(
-        self,
-        instance: OverlapInstance,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        *,
-        with_schedule: bool = False,
+        self, instance: OverlapInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
         """Return the entry of a heuristic with the figures of its program order."""
-        entry = super().entry_of(instance, problem, outcome, with_schedule=with_schedule)
+        entry = super().entry_of(instance, problem, outcome)
         found: dict[str, Any] = dict(entry)
         if outcome.order is not None:
             found |= ProgramReport(instance, problem, outcome.order).figures()

@@ -181,15 +181,10 @@ class PipelineKind(Kind[PipelineInstance]):
         return {"modes": modes.as_names(choice)}
 
     def entry_of(
-        self,
-        instance: PipelineInstance,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        *,
-        with_schedule: bool = False,
+        self, instance: PipelineInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
         """Return the entry of one heuristic, with the modes of its schedule."""
-        entry = super().entry_of(instance, problem, outcome, with_schedule=with_schedule)
+        entry = super().entry_of(instance, problem, outcome)
         schedule = outcome.schedule
         claims = None if schedule is None else self.claims_of(instance, schedule)
         return PipelineEntry(**dict(entry), **(claims or {}))
