@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import TypeVar
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
+from ppsolve.solver.api.kinds import kind_of, lower
+from ppsolve.solver.api.registry import find_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.studies.generate.flags import PerDevice
@@ -46,7 +47,9 @@ def main() -> None:
     )
     print("| step | seconds | peak GB |\n| --- | --- | --- |")
     problem = timed("lower", lambda: lower(instance))
-    outcome = timed(options.heuristic, lambda: run_heuristic(options.heuristic, instance, problem))
+    kind, heuristic = kind_of(instance), find_heuristic(options.heuristic)
+    run = partial(kind.run_heuristic, heuristic, instance, problem)
+    outcome = timed(options.heuristic, run)
     if outcome.schedule is None:
         sys.exit(f"{options.heuristic}: {outcome.status}: {outcome.reason}")
     schedule = outcome.schedule

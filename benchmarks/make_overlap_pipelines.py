@@ -22,8 +22,8 @@ import ppsolve
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
+from ppsolve.solver.api.kinds import kind_of, lower
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.kinds.pipeline.collectives import (
     add_collectives,
     without_collectives,
@@ -142,7 +142,8 @@ class Comparison:
 def compare(instance: PipelineInstance, seconds: float) -> Comparison:
     """Solve `instance` jointly and greedily, each search within `seconds` deterministic seconds."""
     problem = lower(instance)
-    outcomes = [run_heuristic(heuristic.name, instance, problem) for heuristic in PUBLISHED]
+    kind, known = kind_of(instance), all_heuristics()
+    outcomes = [kind.run_heuristic(known[one.name], instance, problem) for one in PUBLISHED]
     published, name = min(
         (outcome.schedule.value, outcome.name)
         for outcome in outcomes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
+
+from pydantic import Field
 
 from ppsolve.models.documents.base import StrictModel
 from ppsolve.models.documents.display import Pairs, ShownInNotebooks, counts_of
@@ -11,14 +13,14 @@ from ppsolve.models.documents.display import Pairs, ShownInNotebooks, counts_of
 class Instance(ShownInNotebooks, StrictModel):
     """Base of all instances: a strict document that its ``kind`` names.
 
-    Each kind declares `kind`, `name` and `time_unit` as fields of its own, in its own order.
+    Each kind declares `kind` anew, and `name` with its default.
     """
 
-    if TYPE_CHECKING:
-        kind: str
-        name: str
-        description: str | None
-        time_unit: str
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: str
+    name: str
+    description: str | None = None
+    time_unit: str = "us"
 
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the name, numbers, and how many items lists have."""

@@ -240,8 +240,7 @@ class Problem:
         if op in self.explicit_names:
             return self.explicit_names[op]
         beginnings, ends = self._parts_of_names
-        name: str = beginnings[self.kind[op]][self.stage[op]] + ends[self.microbatch[op]]
-        return name
+        return beginnings[self.kind[op]][self.stage[op]] + ends[self.microbatch[op]]
 
     def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
         """Return the names of several ops."""

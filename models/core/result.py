@@ -77,6 +77,12 @@ class Reported(BaseModel):
         write_text(path, document_text(self))
 
 
+class ReportedFile(Reported):
+    """Base of what stands alone in a file."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+
+
 class ScheduledOp(Reported):
     """One op of a schedule; times in the schedule's unit."""
 
@@ -276,7 +282,7 @@ class StepEntry(Reported):
 
 
 @unfolds("instance_document")
-class Result(HasSchedule, Reported):
+class Result(HasSchedule, ReportedFile):
     """Outcome of `optimize`: the best schedule, the proven bound, and the entry of every heuristic.
 
     Times are in `time_unit`; `value` and `bound` count `value_unit`. `kind` is that of the
@@ -291,7 +297,6 @@ class Result(HasSchedule, Reported):
     `instance_document` is the instance as plain JSON data, so that a result file stands alone.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     instance: str
     kind: str | None = None
     status: Status

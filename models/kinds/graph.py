@@ -61,11 +61,8 @@ class GraphInstance(Instance):
     An op's optional `start` pins it. Every resource counts as a device for the device span.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["graph"] = "graph"
     name: str = "graph"
-    description: str | None = None
-    time_unit: str = "us"
     resources: tuple[str, ...]
     ops: tuple[GraphOp, ...] = Field(min_length=1)
     precedences: tuple[GraphPrecedence, ...] = ()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from ppsolve.models.core.result import Figure, Reported
+from ppsolve.models.core.result import Figure, Reported, ReportedFile
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 
 
@@ -19,14 +17,13 @@ class BucketRow(Reported):
     peak_live_bytes: float | None = None
 
 
-class BucketAdvice(Reported):
+class BucketAdvice(ReportedFile):
     """Buckets of collectives, the best first of all rows, and the program that they make.
 
     `bound` holds for every way to merge neighbours of one group and type; `buckets` names the
     collectives of each bucket of two or more.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["buckets"] = "buckets"
     name: str
     time_unit: str

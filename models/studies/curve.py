@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field
-
-from ppsolve.models.core.result import Figure, Reported, Status
+from ppsolve.models.core.result import Figure, Reported, ReportedFile, Status
 from ppsolve.models.documents.display import ShownInNotebooks
 
 
@@ -46,14 +44,13 @@ class CurvePoint(SolvedPoint):
     multiple: Figure | None = None
 
 
-class Curve(ShownInNotebooks, Reported):
+class Curve(ShownInNotebooks, ReportedFile):
     """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
     `gap` is (value - bound) / value. `kept` are the points where every activation is kept, of a
     pipeline whose activations need not be.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["curve"] = "curve"
     instance: str
     over: Over

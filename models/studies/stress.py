@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from ppsolve.models.core.result import Figure, Reported
+from ppsolve.models.core.result import Figure, Reported, ReportedFile
 
 
 class StressEntry(Reported):
@@ -29,14 +27,13 @@ class StressEntry(Reported):
     stays_ahead: float | None = None
 
 
-class StressReport(Reported):
+class StressReport(ReportedFile):
     """Makespans of the best schedule and of heuristics over the same random durations.
 
     `jitter` holds the coefficient of variation by kind of op, `slow` the factor by device. The
     first entry is the best schedule of the result.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["stress"] = "stress"
     instance: str
     time_unit: str

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ppsolve.models.core.result import Reported
+from ppsolve.models.core.result import ReportedFile
 from ppsolve.models.documents.display import ShownInNotebooks
 from ppsolve.models.studies.curve import SolvedPoint
 
@@ -24,10 +24,9 @@ class WhatIfRow(SolvedPoint):
     gain: float | None = None
 
 
-class WhatIf(ShownInNotebooks, Reported):
+class WhatIf(ShownInNotebooks, ReportedFile):
     """Best values and bounds of a pipeline as it is (the first row) and under changes."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["what-if"] = "what-if"
     instance: str
     objective: str

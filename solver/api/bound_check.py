@@ -68,8 +68,6 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
         return BoundCheck(shown, "memory")
     if ticks is not None and task.board.bound.value >= ticks:
         return BoundCheck(shown, task.board.bound.name)
-    if task.infeasible is not None and ticks is None:
-        return BoundCheck(shown, "memory")
     if task.board.value is not None and (ticks is None or task.board.value < ticks):
         return BoundCheck(shown, None, task.shown(task.board.value))
     return _search(task, ticks, shown)

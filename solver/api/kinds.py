@@ -125,8 +125,7 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     if version != 1 or isinstance(version, bool):
         text = f"expected 1 (the only version), got {describe(version)}"
         raise InputError(text, source=source, field="schema")
-    instance: Instance = kind.parse(data, source)
-    return instance
+    return kind.parse(data, source)
 
 
 def load_instance(path: str | Path) -> Instance:

@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import entry_points
 
-from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import KINDS, kind_of
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.heuristics.own import (
     OwnFunction,
     arguments_of,
@@ -135,21 +134,3 @@ def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
 def quick_heuristics(instance: Instance) -> list[str]:
     """Return the names of the heuristics that are run on an instance and do not search."""
     return [h.name for h in chosen_heuristics(instance, None) if not h.is_search]
-
-
-def run_heuristic(
-    name: str, instance: Instance, problem: Problem, group_size: int | None = None
-) -> HeuristicOutcome:
-    """Run a heuristic by its name and check its schedule.
-
-    Parameters
-    ----------
-    name, instance, problem, group_size
-        As for `Kind.run_heuristic`.
-
-    Returns
-    -------
-    HeuristicOutcome
-    """
-    heuristic = find_heuristic(name)
-    return kind_of(instance).run_heuristic(heuristic, instance, problem, group_size)

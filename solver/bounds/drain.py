@@ -146,5 +146,4 @@ def _passage(paths: Paths, own: IntArray, elsewhere: BoolArray) -> tuple[IntArra
 def _later_twins(table: IntArray) -> IntArray:
     """Return for each row of a table the next later row that is the same, or -1."""
     twins = earlier_twins(table[::-1])[::-1]
-    later: IntArray = np.where(twins < 0, -1, len(table) - 1 - twins)
-    return later
+    return np.where(twins < 0, -1, len(table) - 1 - twins)

@@ -64,8 +64,7 @@ def _end_positions(paths: Paths, resource: int) -> tuple[IntArray, IntArray]:
 
 def _least(times: IntArray, duration: IntArray) -> IntArray:
     """Return the least head or tail of each micro-batch, int64[M]; 0 where an op has no length."""
-    least: IntArray = np.where((duration == 0).any(axis=1), 0, times.min(axis=1))
-    return least
+    return np.where((duration == 0).any(axis=1), 0, times.min(axis=1))
 
 
 def _leaves_no_room(flow: Flow, resource: int, first: IntArray, last: IntArray) -> bool:

@@ -132,8 +132,7 @@ def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
 
 def _left(amount: IntArray) -> IntArray:
     """Return the amounts that are held before each release, int64[m, n]."""
-    left: IntArray = np.cumsum(amount[:, ::-1], axis=1)[:, ::-1]
-    return left
+    return np.cumsum(amount[:, ::-1], axis=1)[:, ::-1]
 
 
 def _weighed(holds: list[_PositionHolds], replicas: int = 1) -> int:
@@ -156,8 +155,7 @@ def _weights(holds: list[_PositionHolds]) -> Iterator[Callable[[FloatArray], Flo
 
 def _in_parts(share: FloatArray, parts: int) -> FloatArray:
     """Round shares so that ``parts + 1`` of more than 1 / (parts + 1) do not fit; 0: leave them."""
-    rounded: FloatArray = np.floor((parts + 1) * share) / parts if parts else share
-    return rounded
+    return np.floor((parts + 1) * share) / parts if parts else share
 
 
 def _without_small(share: FloatArray, least: float) -> FloatArray:

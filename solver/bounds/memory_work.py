@@ -48,8 +48,7 @@ class ReleaseAmounts:
     def shortage(self, rows: IntArray) -> IntArray:
         """Return the amount that releases must free before each acquire, in units."""
         taken, _, available = self._whole
-        need: IntArray = (rows + 1).astype(taken.dtype) * taken.sum() - available
-        return need
+        return (rows + 1).astype(taken.dtype) * taken.sum() - available
 
     def counts(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the numbers of first releases to try before the acquires of some rows.
@@ -96,8 +95,7 @@ class ReleaseAmounts:
             return np.zeros_like(first)
         short = self.shortage(row) - first.astype(shares.dtype) * shares[0]
         least = np.maximum(-(-short // shares[1]), 0)
-        second: IntArray = np.minimum(least, first + 1).astype(np.int64)
-        return second
+        return np.minimum(least, first + 1).astype(np.int64)
 
     @cached_property
     def fractions(self) -> tuple[int, int, int, IntArray, IntArray]:

@@ -113,8 +113,7 @@ def acquiring(problem: Problem, order: PoolOrder) -> list[int]:
     ops = np.unique(order.pool.acquire_op)
     ops = ops[problem.duration[ops] > 0]
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
-    found: list[int] = np.unique(problem.resource_idx[np.isin(owner, ops)]).tolist()
-    return found
+    return np.unique(problem.resource_idx[np.isin(owner, ops)]).tolist()
 
 
 def _fitting(problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray) -> IntArray:
@@ -127,5 +126,4 @@ def _fitting(problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray
     released = np.cumsum(np.append(whole[-1:], whole[pool.release_amount[by_end]]))
     available = released[np.searchsorted(ends[by_end], cuts, side="right")]
     smallest = whole[np.unique(pool.acquire_amount)].min()
-    fits: IntArray = np.clip(available // smallest, 0, len(pool.acquire_op)).astype(np.int64)
-    return fits
+    return np.clip(available // smallest, 0, len(pool.acquire_op)).astype(np.int64)

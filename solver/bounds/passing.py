@@ -87,8 +87,7 @@ def _ends(length: int, count: int, params: BoundsParams) -> IntArray:
     """Return the places of a chain at which a part may begin or end."""
     fitting = int((params.chain_terms / count) ** 0.5)
     most = min(length, params.chain_ends, max(2, fitting))
-    places: IntArray = np.linspace(0, length - 1, most).astype(np.int64)
-    return places
+    return np.linspace(0, length - 1, most).astype(np.int64)
 
 
 @dataclass(frozen=True)

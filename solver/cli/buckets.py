@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_text
@@ -14,9 +14,6 @@ from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_outputs, deliver, save, stdout_console
 from ppsolve.solver.studies.buckets import advise_buckets
 from ppsolve.solver.views.buckets import buckets_report
-
-if TYPE_CHECKING:
-    from ppsolve.models.kinds.overlap.instance import OverlapInstance
 
 
 def buckets_command(
@@ -39,13 +36,11 @@ def buckets_command(
     last use of any.
     """
     check_outputs({"--output": output, "--program-out": program_out}, instance)
-    program = load_instance(instance)
+    program: Any = load_instance(instance)
     if program.kind != "overlap":
         raise InputError("expected a program (kind overlap)", source=str(instance), field="kind")
     with about_options({"latency": "--latency"}):
-        found = advise_buckets(
-            cast("OverlapInstance", program), latency, time_limit=time_limit, seed=seed
-        )
+        found = advise_buckets(program, latency, time_limit=time_limit, seed=seed)
     if program_out is not None:
         save(program_out, instance_text(found.program))
     if not deliver(found, output, as_json=as_json):

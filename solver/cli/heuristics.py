@@ -55,29 +55,28 @@ def _row(heuristic: Heuristic, number: int, obstacles: list[str | None] | None) 
     return row
 
 
+@opt.with_option_groups
 def simulate_command(
     file: opt.InstanceFile,
     heuristic: opt.HeuristicName,
+    reporting: opt.Reporting,
     group_size: opt.GroupSize = None,
     exact: opt.Exact = False,
-    as_json: opt.Json = False,
-    output: opt.Output = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
 ) -> None:
     """Run one heuristic and report what it reaches.
 
     Exit codes: 0 for feasible, infeasible (with the reason) and failed; 2 where the heuristic is
     not applicable or its name unknown.
     """
-    check_writable(output, file)
+    check_writable(reporting.output, file)
     instance = load_instance(file)
     warn_of_units(instance, source_name(file))
     with about_file(instance, file):
         entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
-    used_stdout = deliver(entry, output, as_json=as_json)
+    used_stdout = deliver(entry, reporting.output, as_json=reporting.as_json)
     refuse_not_applicable(entry)
     if used_stdout:
         return
+    quiet = reporting.quiet
     shown = entry_line(entry, instance.time_unit) if quiet else entry_report(instance, entry)
     stdout_console().print(shown, soft_wrap=quiet)

@@ -22,7 +22,7 @@ from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
-from ppsolve.solver.cli.solving import Reporting, exit_code, solve
+from ppsolve.solver.cli.solving import exit_code, solve
 from ppsolve.solver.studies.bench.suite import collect
 from ppsolve.solver.studies.curve import placements_of, rank_of
 from ppsolve.solver.views.reports import comparison, report, summary_line
@@ -54,9 +54,8 @@ Solved = tuple[NamedInstance, Result]
 def optimize_command(
     file: opt.InstanceFile,
     options: opt.SolveOptions,
+    reporting: opt.Reporting,
     fail_on_gap: opt.FailOnGap = None,
-    as_json: opt.Json = False,
-    output: opt.Output = None,
     start: Annotated[
         Path | None,
         value("RESULT", "Begin with the schedule of this result; the answer is never worse."),
@@ -67,8 +66,6 @@ def optimize_command(
             "A,B", "Compare placements, the best first: linear,vshape,interleaved:4 (4 per device)."
         ),
     ] = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
 ) -> None:
     """Find the best schedule of an instance and prove how good it is.
 
@@ -76,8 +73,7 @@ def optimize_command(
     schedule, 6 --fail-on-gap exceeded, 130 interrupted (best schedule so far printed and saved).
     """
     began = time.monotonic()
-    reporting = Reporting(output, as_json, quiet, verbose)
-    check_writable(output, file, *([start] if start else []))
+    check_writable(reporting.output, file, *([start] if start else []))
     instance = load_instance(file)
     warn_of_units(instance, source_name(file))
     if placements is not None:
@@ -86,9 +82,9 @@ def optimize_command(
         raise typer.Exit(_finish(cases, shared, fail_on_gap, reporting, is_ranking=True))
     with _about_start(start) as known:
         result = solve(file, instance, options, reporting, began=began, start=known)
-    if not deliver(result, output, as_json=as_json):
+    if not deliver(result, reporting.output, as_json=reporting.as_json):
         solved = [(NamedInstance(str(file), instance, instance.name), result)]
-        _print(solved, quiet=reporting.quiet, verbose=reporting.verbose)
+        _print(solved, reporting)
     raise typer.Exit(exit_code(result, fail_on_gap))
 
 
@@ -98,11 +94,8 @@ def compare_command(
         list[str], argument("FILE...", "Instances: files, quoted globs, directories; - is stdin.")
     ],
     options: opt.SolveOptions,
+    reporting: opt.Reporting,
     fail_on_gap: opt.FailOnGap = None,
-    as_json: opt.Json = False,
-    output: opt.Output = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
 ) -> None:
     """Solve every instance and compare each heuristic with the best schedule.
 
@@ -110,10 +103,9 @@ def compare_command(
     code is the worst one: 130 interrupted, 1 a solve crashed, 4, 3, 6, else 0 (see optimize).
     """
     cases = _cases(files)
-    check_writable(output, *(case.path for case in cases))
+    check_writable(reporting.output, *(case.path for case in cases))
     for case in cases:
         warn_of_units(case.instance, source_name(case.path))
-    reporting = Reporting(output, as_json, quiet, verbose)
     raise typer.Exit(_finish(cases, options, fail_on_gap, reporting))
 
 
@@ -155,7 +147,7 @@ def _finish(
     cases: list[NamedInstance],
     options: opt.SolveOptions,
     fail_on_gap: float | None,
-    reporting: Reporting,
+    reporting: opt.Reporting,
     *,
     is_ranking: bool = False,
 ) -> ExitCode:
@@ -166,7 +158,7 @@ def _finish(
         done = sum(exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved)
         say(f"interrupted; {len(cases) - done} of {len(cases)} not solved")
     if not deliver([result for _, result in solved], reporting.output, as_json=reporting.as_json):
-        _print(solved, quiet=reporting.quiet, verbose=reporting.verbose)
+        _print(solved, reporting)
     return next(code for code in SEVERITY if code in codes)
 
 
@@ -174,7 +166,7 @@ def _solve_all(
     cases: list[NamedInstance],
     options: opt.SolveOptions,
     fail_on_gap: float | None,
-    reporting: Reporting,
+    reporting: opt.Reporting,
 ) -> tuple[list[Solved], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
     solved: list[Solved] = []
@@ -199,16 +191,16 @@ def _solve_all(
     return solved, codes
 
 
-def _print(solved: list[Solved], *, quiet: bool, verbose: bool) -> None:
+def _print(solved: list[Solved], reporting: opt.Reporting) -> None:
     console = stdout_console()
     results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
-    if quiet:
+    if reporting.quiet:
         for result in results:
             console.print(summary_line(result), soft_wrap=True)
         return
-    if verbose or len(results) == 1:
+    if reporting.verbose or len(results) == 1:
         for result, (case, _) in zip(results, solved, strict=True):
-            console.print(report(result, verbose=verbose, instance=case.instance))
+            console.print(report(result, verbose=reporting.verbose, instance=case.instance))
     if len(results) > 1:
         for result in results:
             note_rounding(result.tick_error, result.time_unit)

@@ -134,6 +134,16 @@ Verbose = Annotated[
 
 
 @dataclass(frozen=True)
+class Reporting:
+    """The options of a command that say what it prints and writes."""
+
+    as_json: Json = False
+    output: Output = None
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True)
 class SolveOptions:
     """Options of commands that solve, under the names of `ppsolve.optimize`.
 

@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
@@ -18,11 +18,8 @@ from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
 from ppsolve.solver.cli.options import value
-from ppsolve.solver.views.line_chart import chart_bytes, chart_format
+from ppsolve.solver.views.line_chart import LineChart, chart_bytes, chart_format
 from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimmedFile
-
-if TYPE_CHECKING:
-    from ppsolve.solver.views.line_chart import LineChart
 
 Chart = Annotated[
     Path | None, value("FILE", "Draw the chart here too: .png or .svg (needs matplotlib).")

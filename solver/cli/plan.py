@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,34 +44,41 @@ OPTION_OF = {
 """Options by the names that the library gives them in errors."""
 
 
-def plan_command(
-    request: Annotated[Path, argument("REQUEST", "Plan request (JSON); - is stdin.")],
+@dataclass(frozen=True)
+class PlanOptions:
+    """Options under the names of `ppsolve.plan`."""
+
     time_limit: Annotated[
         float,
         opt.time_limit(
             "Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
             "of each exact search."
         ),
-    ] = 45.0,
+    ] = 45.0
     finalists: Annotated[
         int, value("N", "Configurations given to the exact solver at most.", min=0)
-    ] = 12,
+    ] = 12
     gap: Annotated[
         float,
         value("G", "Leave configurations that may be better by at most this share.", min=0, max=1),
-    ] = 0.0,
+    ] = 0.0
     runtime: Annotated[
         str | None,
         value("NAME", "Only what this runtime runs, as of optimize: megatron, torch, ...", "--for"),
-    ] = None,
+    ] = None
     exhaustive: Annotated[
         bool, flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive")
-    ] = False,
-    deterministic: opt.Deterministic = False,
-    workers: opt.Workers = None,
-    seed: opt.Seed = 0,
-    as_json: opt.Json = False,
-    output: opt.Output = None,
+    ] = False
+    deterministic: opt.Deterministic = False
+    workers: opt.Workers = None
+    seed: opt.Seed = 0
+
+
+@opt.with_option_groups
+def plan_command(
+    request: Annotated[Path, argument("REQUEST", "Plan request (JSON); - is stdin.")],
+    options: PlanOptions,
+    reporting: opt.Reporting,
     instance_out: Annotated[
         Path | None, value("FILE", "Write the winner's pipeline instance here.")
     ] = None,
@@ -81,8 +89,6 @@ def plan_command(
     top: Annotated[
         int | None, value("N", "Rows of the table [10; all with --verbose].", min=0)
     ] = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
 ) -> None:
     """Choose how to train: pipeline depth, replicas, placement, micro-batches, schedule.
 
@@ -91,33 +97,24 @@ def plan_command(
     input, 3 proved that none fits the memory, 4 no schedule found, 130 interrupted (best so far
     printed and saved).
     """
-    options = {
-        "time_limit": time_limit,
-        "finalists": finalists,
-        "gap": gap,
-        "workers": workers,
-        "seed": seed,
-        "deterministic": deterministic,
-        "exhaustive": exhaustive,
-        "runtime": runtime,
-    }
     winner = {"--instance-out": instance_out, "--result-out": result_out}
-    check_outputs({"--output": output, **winner, "--chart": chart}, request)
-    plan = _plan(request, options, quiet=quiet, verbose=verbose)
+    check_outputs({"--output": reporting.output, **winner, "--chart": chart}, request)
+    plan = _plan(request, options, reporting)
     _write_winner(plan, instance_out, result_out)
     write_chart(chart, plan_chart(plan))
-    if not deliver(plan, output, as_json=as_json):
+    if not deliver(plan, reporting.output, as_json=reporting.as_json):
+        quiet, verbose = reporting.quiet, reporting.verbose
         shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
         stdout_console().print(shown, soft_wrap=quiet)
     raise typer.Exit(_exit_code(plan))
 
 
-def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) -> Plan:
+def _plan(path: Path, options: PlanOptions, reporting: opt.Reporting) -> Plan:
     request = load_request(path)
-    limit = options["time_limit"]
-    shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=verbose)
+    limit, quiet, everything = options.time_limit, reporting.quiet, reporting.verbose
+    shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=everything)
     with _about_request(path), shown as listener:
-        return api.plan(request, on_progress=listener, **options)
+        return api.plan(request, on_progress=listener, **vars(options))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,9 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.api import api
 from ppsolve.solver.api.kinds import kind_of, known_kind
 from ppsolve.solver.cli.guard import ExitCode, about_file
-from ppsolve.solver.cli.options import SolveOptions
+from ppsolve.solver.cli.options import Reporting, SolveOptions
 from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.progress import progress
-
-
-@dataclass(frozen=True)
-class Reporting:
-    """The options of a command that say what it prints and writes."""
-
-    output: Path | None
-    as_json: bool
-    quiet: bool
-    verbose: bool
 
 
 def solve(

@@ -264,9 +264,10 @@ def solve_exactly(
         spent, left = narrowed.units, narrowed.left
     first = solve(implied, Question(lower, known), left, board)
     first = replace(first, deterministic_time=first.deterministic_time + spent)
-    if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
-        if first.schedule is not None:
-            board.propose(first.schedule, EXACT)
+    found = first.schedule
+    if first.memory_is_exact or found is None or not check_schedule(found.problem, found):
+        if found is not None:
+            board.propose(found, EXACT)
         return first
     left = limits.less(time.monotonic() - began, first.deterministic_time)
     lower = max(lower, first.bound or lower)
@@ -276,7 +277,3 @@ def solve_exactly(
     proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}
     reason = StopReason.ROUNDING if proved else second.stop_reason
     return replace(second, bound=first.bound, stop_reason=reason)
-
-
-def _is_valid(schedule: Schedule) -> bool:
-    return not check_schedule(schedule.problem, schedule)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
-from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.device_part import DevicePart, Machines, TooManyWaysError
 from ppsolve.solver.exact.params import DeviceParams
-from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, Question, SearchLimits
-from ppsolve.solver.exact.search import solve
+from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, Question
+from ppsolve.solver.exact.search import QuestionSearch
 from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import order_search
@@ -31,7 +29,7 @@ class Open:
 
 
 @dataclass
-class FewDevices:
+class FewDevices(QuestionSearch):
     """A search for the least makespan of parts of a problem, which bounds that of the whole.
 
     A few devices often take as long as all. The first device has the most work between head and
@@ -41,17 +39,12 @@ class FewDevices:
     the same.
     """
 
-    implied: ImpliedOrder  # a problem without an `obstacle`
-    board: Board  # a board of the problem with a schedule; the search ends where its bound meets it
-    limits: SearchLimits  # limits of the whole search
     params: DeviceParams = DeviceParams()  # budgets
-    spent: float = 0.0
-    is_interrupted: bool = False
     parts: list[Open] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with no device."""
-        self._clock: Clock = self.limits.start()
+        super().__post_init__()
         self._machines = Machines(self.implied)
         self._units = self.params.units
         self._asked = (0, 0.0)
@@ -70,11 +63,8 @@ class FewDevices:
     @property
     def is_over(self) -> bool:
         """Whether the bound meets the schedule, or a limit is reached."""
-        units = self.limits.deterministic
-        used_up = units is not None and self.spent >= units
         value = self.best.value
-        met = value - self.lower <= self.limits.gap * value
-        return met or used_up or self.is_interrupted or self._clock.is_over
+        return value - self.lower <= self.limits.gap * value or self.is_used_up
 
     def run(self) -> int:
         """Search until it is over; return the best bound in ticks."""
@@ -95,7 +85,8 @@ class FewDevices:
     def _ask_whole(self) -> None:
         while not self.is_over and self._asked != (self.best.value, self._units):
             self._asked, target = (self.best.value, self._units), self.best.value - 1
-            answer = self._solve(self.implied, target, self.params.quick * self._units, self.board)
+            question, units = Question(self.lower, upper=target), self.params.quick * self._units
+            answer = self.answer(self.implied, question, units)
             bound = target + 1 if answer.infeasible else min(answer.bound or 0, target)
             self.board.raise_bound(bound, EXACT)
 
@@ -167,29 +158,13 @@ class FewDevices:
                 refused = target
 
     def _ask(self, part: Open, target: int, effort: float = 1.0) -> bool:
-        answer = self._solve(part.implied, target, effort * self._units)
+        question = Question(self.lower, upper=target)
+        answer = self.answer(part.implied, question, effort * self._units)
         found = answer.schedule
         if found is not None and found.value < part.best.value:
             part.best = found
         self._raise(target + 1 if answer.infeasible else min(answer.bound or 0, target))
         return answer.infeasible or found is not None
-
-    def _solve(
-        self, implied: ImpliedOrder, target: int, units: float, board: Board | None = None
-    ) -> ExactAnswer:
-        most = self.limits.deterministic
-        limits = replace(
-            self.limits,
-            clock=self._clock,
-            deterministic=units if most is None else min(units, most - self.spent),
-            workers=1,
-            gap=0.0,
-            dynamic_orders=True,
-        )
-        answer = solve(implied, Question(self.lower, upper=target), limits, board)
-        self.spent += answer.deterministic_time
-        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
-        return answer
 
     def _raise(self, bound: int) -> None:
         self.board.raise_bound(bound, FEW_DEVICES)

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
@@ -383,3 +383,75 @@ def solve(
     is_bound = question.upper is None and question.rounding == "down"
     found = SharedIncumbent(model, board, proposes=is_valid, raises=is_bound)
     return CpsatSearch(model, found, limits, clock).execute()
+
+
+@dataclass
+class QuestionSearch:
+    """A search that asks CP-SAT short questions of one worker each, within the limits of all.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem.
+    board : Board
+        Its board, with a schedule.
+    limits : SearchLimits
+        Limits of the whole search.
+
+    Attributes
+    ----------
+    spent : float
+        Deterministic time of all questions so far.
+    is_interrupted : bool
+        Whether Ctrl-C ended a question.
+    """
+
+    implied: ImpliedOrder
+    board: Board
+    limits: SearchLimits
+    spent: float = field(default=0.0, init=False)
+    is_interrupted: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Let the clock run."""
+        self._clock: Clock = self.limits.start()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether a limit is reached."""
+        units = self.limits.deterministic
+        is_spent = units is not None and self.spent >= units
+        return is_spent or self.is_interrupted or self._clock.is_over
+
+    def answer(
+        self, implied: ImpliedOrder, question: Question, units: float, **more: Any
+    ) -> ExactAnswer:
+        """Return the answer to a question about a part, or the whole.
+
+        Parameters
+        ----------
+        implied, question
+            As for `solve`.
+        units : float
+            Deterministic time for it.
+        **more
+            Other fields of `SearchLimits`.
+
+        Returns
+        -------
+        ExactAnswer
+        """
+        most = self.limits.deterministic
+        limits = replace(
+            self.limits,
+            clock=self._clock,
+            deterministic=units if most is None else max(0.0, min(units, most - self.spent)),
+            workers=1,
+            gap=0.0,
+            dynamic_orders=True,
+            **more,
+        )
+        found = solve(implied, question, limits, self.board if implied is self.implied else None)
+        self.spent += found.deterministic_time
+        self.is_interrupted = found.stop_reason is StopReason.INTERRUPTED
+        return found

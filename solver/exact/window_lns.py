@@ -6,18 +6,15 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.model import index_ordered
 from ppsolve.solver.exact.params import WindowParams
-from ppsolve.solver.exact.question import NEIGHBOURHOODS, Question, SearchLimits
-from ppsolve.solver.exact.search import solve
+from ppsolve.solver.exact.question import NEIGHBOURHOODS, Question
+from ppsolve.solver.exact.search import QuestionSearch
 from ppsolve.solver.exact.subproblem import FixedOrderGraph, Subproblem, hold_full
-from ppsolve.solver.structure.implied import ImpliedOrder
 
 SLANTS = (0, 1, -1)
 """Borders of windows: at one moment, or moving from device to device with a micro-batch."""
@@ -54,7 +51,7 @@ class Counts:
 
 
 @dataclass
-class WindowLNS:
+class WindowLNS(QuestionSearch):
     """Large neighbourhood search: window by window of the sequence of starts, solved by CP-SAT.
 
     Bounds refute most windows in a millisecond, CP-SAT many others: so they grow until they are
@@ -63,20 +60,13 @@ class WindowLNS:
     nothing else gives anything.
     """
 
-    implied: ImpliedOrder  # a problem without an `obstacle`
-    # A board of the problem with a schedule. The search goes on from better incumbents of others,
-    # and ends where the bound is met
-    board: Board
-    limits: SearchLimits  # limits of the whole search
     params: WindowParams = WindowParams()  # sizes and budgets
-    spent: float = 0.0
-    is_interrupted: bool = False
     is_exhausted: bool = False
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
         """Begin with small windows."""
-        self._clock: Clock = self.limits.start()
+        super().__post_init__()
         self._random = random.Random(self.limits.seed)
         ops, params = self.implied.problem.num_ops, self.params
         self._most = max(1, int(params.most_share * ops))
@@ -90,11 +80,8 @@ class WindowLNS:
     @property
     def is_over(self) -> bool:
         """Whether the bound is met, or a limit, or no window is open."""
-        units = self.limits.deterministic
-        used_up = units is not None and self.spent >= units
-        ended = self.is_exhausted or self.is_interrupted
         met = self.best.value <= self.board.bound.value or self.board.is_good_enough
-        return met or used_up or ended or self._clock.is_over
+        return met or self.is_exhausted or self.is_used_up
 
     def run(self, clock: Clock | None = None) -> Schedule:
         """Search until it is over, or a clock is; a later call goes on from there."""
@@ -128,21 +115,8 @@ class WindowLNS:
         if bound > target:
             self.counts.bounded += 1
             return
-        units = self.limits.deterministic
-        left = self._units if units is None else min(self._units, units - self.spent)
-        limits = replace(
-            self.limits,
-            clock=self._clock,
-            deterministic=max(0.0, left),
-            workers=1,
-            gap=0.0,
-            seed=self._random.randrange(2**31),
-            dynamic_orders=True,
-            is_short=True,
-        )
-        answer = solve(asked.implied, Question(bound, upper=target), limits)
-        self.spent += answer.deterministic_time
-        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        seed, question = self._random.randrange(2**31), Question(bound, upper=target)
+        answer = self.answer(asked.implied, question, self._units, seed=seed, is_short=True)
         if answer.infeasible:
             self.counts.refuted += 1
         elif answer.schedule is None or not self._accept(asked.put_back(answer.schedule), most):

@@ -118,5 +118,4 @@ def _nanoseconds(rows: dict[str, Any], name: str) -> IntArray:
         op = f"{OPTYPES[rows['optype'][row]]}{rows['stage'][row]}.{rows['mb_id'][row]}"
         text = f"expected seconds{' from 0' if name == 'duration' else ''}, got {values[row]}"
         raise InputError(text, field=f"{event}{op}.{name}")
-    nanoseconds: IntArray = np.rint(seconds * NANOSECONDS["s"]).astype(np.int64)
-    return nanoseconds
+    return np.rint(seconds * NANOSECONDS["s"]).astype(np.int64)

@@ -90,9 +90,7 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
 
 
 def _swept(request: Request) -> Proposal:
-    effort = request.effort
-    found = list_sweep(request.problem, effort)
-    return Proposal(settled(found).normalised())
+    return Proposal(settled(list_sweep(request.problem, request.effort)).normalised())
 
 
 def _ordered(request: Request) -> Proposal:

@@ -114,8 +114,7 @@ def backward_first(problem: Problem) -> IntArray:
 def kind_class(problem: Problem) -> IntArray:
     """Return 1 for forwards, 2 for weight gradients, 0 for all other kinds: int64[n]."""
     classes = np.array([{"F": 1, "W": 2}.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
-    of_op: IntArray = classes[problem.kind]
-    return of_op
+    return classes[problem.kind]
 
 
 def favoured_backwards(

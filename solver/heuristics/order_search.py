@@ -216,8 +216,7 @@ def order_state(
 def _resources(problem: Problem) -> IntArray:
     first = np.append(problem.resource_idx, FREE)[problem.resource_ptr[:-1]]
     seated = (np.diff(problem.resource_ptr) > 0) & (problem.duration > 0)
-    resource: IntArray = np.where(seated, first, FREE)
-    return resource
+    return np.where(seated, first, FREE)
 
 
 def _homes(problem: Problem) -> list[int] | None:

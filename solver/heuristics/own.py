@@ -292,8 +292,7 @@ def load_function(spec: str) -> Callable[..., Any]:
         raise InputError(f'"{spec}": there is no "{name}" in {home}{hint}')
     if not callable(found):
         raise InputError(f'"{spec}": expected a function, "{name}" is none')
-    function: Callable[..., Any] = found
-    return function
+    return found
 
 
 def source_of(spec: str) -> Path | None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.records import NEVER
 
@@ -200,3 +203,40 @@ def schedule_in_flight(pipeline: InFlightPipeline, state: InFlightState, start: 
         if other != at:  # a busy device looks again when it is idle
             wake[other] = min(wake[other], max(idle[other], now + pipeline.ahead[row]))
     return 0
+
+
+def starts_in_flight(
+    device: IntArray,
+    times: tuple[IntArray, IntArray],
+    memory: tuple[IntArray, IntArray, IntArray],
+    most: IntArray,
+    count: int,
+    patience: int = 1,
+) -> IntArray | None:
+    """Return the starts of all ops by the list rule, None where all devices wait for good.
+
+    Parameters
+    ----------
+    device : int64[S]
+    times : (int64[rows * S], int64[rows * S])
+        `duration` and `ahead` of `InFlightPipeline`.
+    memory : (int64[S], int64[rows * S], int64[D])
+        Its `held`, `freed` and `room`.
+    most : int64[S]
+    count, patience : int
+        Micro-batches, and its `patience`.
+
+    Returns
+    -------
+    int64[rows * S * count] or None
+        In ticks.
+    """
+    stages, rows, devices = len(device), len(times[0]) // len(device), len(memory[2])
+    last_first = np.arange(stages)[::-1]
+    own = last_first[np.argsort(device[last_first], kind="stable")]
+    pointer = np.cumsum([0, *np.bincount(device, minlength=devices)], dtype=np.int64)
+    head = (stages, count, rows, patience, pointer, own, device)
+    pipeline = InFlightPipeline(*head, *times, *memory[:2], most, memory[2])
+    done, start = np.zeros_like(times[0]), np.zeros(len(times[0]) * count, dtype=np.int64)
+    state = InFlightState(done, *np.zeros((3, devices), dtype=np.int64))
+    return None if schedule_in_flight(pipeline, state, start) else start

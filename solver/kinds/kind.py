@@ -256,7 +256,9 @@ class Kind(Generic[AnyInstance]):
         if obstacle is not None:
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
         try:
-            proposal = self._proposal(heuristic, instance, problem, group_size, effort or Effort())
+            follow = partial(self.follow, instance, problem)
+            request = Request(instance, problem, group_size, effort or Effort(), follow)
+            proposal = self._proposal(heuristic, request)
         except NotApplicableError as error:
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
         except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
@@ -291,22 +293,14 @@ class Kind(Generic[AnyInstance]):
         """
         return None
 
-    def _proposal(
-        self,
-        heuristic: Heuristic,
-        instance: AnyInstance,
-        problem: Problem,
-        group_size: int | None,
-        effort: Effort,
-    ) -> Proposal:
-        follow = partial(self.follow, instance, problem)
-        found: Proposal = heuristic.propose(Request(instance, problem, group_size, effort, follow))
+    def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
+        found: Proposal = heuristic.propose(request)
         if not heuristic.is_generic or found.order is not None:
             return found
         # Of users' own schedules a wrong one is shown as it is.
-        if heuristic.is_own and check_schedule(problem, found.schedule):
+        if heuristic.is_own and check_schedule(request.problem, found.schedule):
             return found
-        return self.adapt(instance, found.schedule)
+        return self.adapt(request.instance, found.schedule)
 
     def simulate(
         self,
@@ -330,18 +324,12 @@ class Kind(Generic[AnyInstance]):
         """
         problem = self.lower(instance, exact=exact)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
-        entry = self.entry_of(instance, problem, outcome, with_schedule=True)
+        entry = self.entry_of(instance, problem, outcome)
         error = problem.scale.time(problem.tick_error) or None
         return entry.model_copy(update={"tick_error": error})
 
     def entry_of(
-        self,
-        instance: AnyInstance,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        best: int | None = None,
-        *,
-        with_schedule: bool = False,
+        self, instance: AnyInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
         """Return the entry of one heuristic, of the kind's own model.
 
@@ -349,17 +337,13 @@ class Kind(Generic[AnyInstance]):
         ----------
         instance, problem, outcome
             The instance, its problem, and what became of the heuristic.
-        best : int, optional
-            Best known value in ticks; without it the entry has no gap.
-        with_schedule : bool
-            Put the schedule into the entry.
 
         Returns
         -------
         HeuristicEntry
-            Figures in the instance's unit.
+            Figures in the instance's unit, without a gap.
         """
-        return heuristic_entry(outcome, best, with_schedule=with_schedule)
+        return heuristic_entry(outcome)
 
     def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance.

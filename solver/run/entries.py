@@ -13,7 +13,6 @@ from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import (
     HeuristicEntry,
-    HeuristicStatus,
     ScheduleDocument,
     Versions,
 )
@@ -63,40 +62,17 @@ def figures(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def heuristic_entry(
-    outcome: HeuristicOutcome, best: int | None = None, *, with_schedule: bool = False
-) -> HeuristicEntry:
-    """Return the entry of one heuristic.
-
-    Parameters
-    ----------
-    outcome : HeuristicOutcome
-        Status and schedule of the heuristic.
-    best : int, optional
-        Best known value in ticks; without it the entry has no gap.
-    with_schedule : bool
-        Put the schedule into the entry.
-
-    Returns
-    -------
-    HeuristicEntry
-        Figures in the unit of the schedule.
-    """
+def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
+    """Return the entry of one heuristic with its schedule, figures in the unit of that, no gap."""
     schedule = outcome.schedule
-    found: dict[str, Any] = {"orders": outcome.orders}
-    gap = None
-    if schedule is not None:
-        found |= figures(schedule)
-        if best is not None and outcome.status is HeuristicStatus.FEASIBLE:
-            gap = relative_gap(schedule.value, best, best)
+    found: dict[str, Any] = {} if schedule is None else figures(schedule)
     return HeuristicEntry(
         name=outcome.name,
         status=outcome.status,
         reason=outcome.reason,
         pattern=outcome.pattern,
-        gap=gap,
-        schedule=ScheduleDocument.of(schedule) if schedule and with_schedule else None,
-        **found,
+        schedule=None if schedule is None else ScheduleDocument.of(schedule),
+        **found | {"orders": outcome.orders},
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from pydantic import BaseModel
+
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import (
@@ -14,25 +16,28 @@ from ppsolve.models.core.result import (
     ScheduleDocument,
     StopReason,
 )
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.board import Bound
+from ppsolve.solver.board import Bound, WrongScheduleError
 from ppsolve.solver.bounds import best_bound
 from ppsolve.solver.bounds.registry import bottleneck, quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.question import EXACT, ExactAnswer, Question, SearchLimits
 from ppsolve.solver.heuristics.generic import settled
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.heuristics.stress.replay import ALL_KINDS, Jitter, refuse_unfit
 from ppsolve.solver.heuristics.stress.robust import make_robust
 from ppsolve.solver.run.entries import figures, is_lost
-from ppsolve.solver.run.second_proof import search_below
-from ppsolve.solver.run.start import START, known_schedule
 from ppsolve.solver.run.step import Step, Steps
 from ppsolve.solver.run.steps import SEARCHED, STEPS
 from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.implied import ImpliedOrder
+
+START = "start"
+"""Name of the schedule that a run begins with, in reports and as the option in errors."""
 
 
 class ScheduleTask(Task):
@@ -79,8 +84,43 @@ class ScheduleTask(Task):
         """Check a known schedule and keep it, see `Task.begin_from`."""
         if not self.orders_are_all:
             super().begin_from(given)
-        known = known_schedule(self.kind, self.instance, self.problem_of, given)
-        self.board.propose(known, START)
+        self.board.propose(self.known_schedule(given), START)
+
+    def known_schedule(self, given: Any, problem: Problem | None = None) -> Schedule:
+        """Return a schedule that is known, if it breaks no rule.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+        problem : Problem, optional
+            What it is a schedule of, by default as `problem_of` says.
+
+        Returns
+        -------
+        Schedule
+
+        Raises
+        ------
+        InputError
+            It breaks a rule, which is named, or is no schedule of this instance.
+        """
+        data, name = given, self.instance.name
+        if isinstance(given, BaseModel):
+            data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
+        try:
+            problem = self.problem_of(data) if problem is None else problem
+            if isinstance(data, Schedule):
+                data = Schedule(problem, data.start)
+            else:
+                data, violations = self.kind.read(self.instance, problem, data)
+        except InputError as error:
+            raise InputError(str(error), field=START) from None
+        if data is None:
+            raise InputError(f"not a whole schedule: {violations[0]}", field=START)
+        if violations := check_schedule(data.problem, data):
+            raise InputError(f"not a valid schedule of {name}: {violations[0]}", field=START)
+        return data
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem that a document, or a `Schedule`, is a schedule of."""
@@ -185,7 +225,7 @@ class ScheduleTask(Task):
         Parameters
         ----------
         analytic, claimed, limits
-            As for `second_proof.search_below`.
+            As for the function `search_below`.
 
         Returns
         -------
@@ -195,11 +235,9 @@ class ScheduleTask(Task):
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
+        entry = self.kind.entry_of(self.instance, self.problem, outcome)
         is_kept = is_lost(self.kind, self.instance, self.problem, outcome)
-        entry: HeuristicEntry = self.kind.entry_of(
-            self.instance, self.problem, outcome, with_schedule=is_kept
-        )
-        return entry
+        return entry if is_kept else entry.model_copy(update={"schedule": None})
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached in ticks, None where it broke a rule."""
@@ -216,3 +254,50 @@ class ScheduleTask(Task):
             "schedule": ScheduleDocument.of(self.schedule),
             **(self.kind.claims_of(self.instance, self.schedule) or {}),
         }
+
+
+def search_below(
+    implied: ImpliedOrder, analytic: int, claimed: int | None, limits: SearchLimits
+) -> ExactAnswer:
+    """Search for any schedule below a bound, trusting analytic bounds only.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem and its implied order.
+    analytic : int
+        Its best analytic bound in ticks.
+    claimed : int or None
+        The bound in ticks; None: search for any schedule.
+    limits : SearchLimits
+        Limits of the search.
+
+    Returns
+    -------
+    ExactAnswer
+        Infeasible where the bound holds; its schedule, if any, breaks no rule.
+
+    Raises
+    ------
+    WrongScheduleError
+        The schedule that was found breaks a rule.
+    """
+    from ppsolve.solver.exact.search import solve
+
+    below = Question(analytic, upper=None if claimed is None else claimed - 1)
+    return checked(solve(implied, below, replace(limits, gap=1.0)))
+
+
+def checked(answer: ExactAnswer) -> ExactAnswer:
+    """Return an answer whose schedule, if any, breaks no rule.
+
+    Raises `WrongScheduleError` where it breaks a rule that the model has.
+    """
+    found = answer.schedule
+    violations = [] if found is None else check_schedule(found.problem, found)
+    if not violations:
+        return answer
+    if answer.memory_is_exact:
+        raise WrongScheduleError(f"{EXACT}: {violations[0]}")
+    # Memory that was rounded down lets schedules through that break a limit.
+    return replace(answer, schedule=None)

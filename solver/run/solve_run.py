@@ -221,8 +221,7 @@ class SolveRun:
             "steps": self._steps,
             **({} if status is Status.INFEASIBLE else self._found()),
         }
-        result: Result = model.model_validate(fields)
-        return result
+        return model.model_validate(fields)
 
     def _entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic with its gap to the best value."""

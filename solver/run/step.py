@@ -20,10 +20,6 @@ Tell = Callable[[str, str], None]
 """Tells a listener of an event and its source, see `Progress`."""
 
 
-def _tell_nobody(event: str, source: str) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Turn:
     """What a step may use.
@@ -53,15 +49,14 @@ class Turn:
     clock: Clock
     heuristics: tuple[Heuristic, ...] = ()
     params: SearchParams = SearchParams()
-    tell: Tell = _tell_nobody
+    tell: Tell = lambda event, source: None
     units_share: float = 1.0
     is_shared: bool = False
 
     @property
     def board(self) -> Board:
         """The board of what is solved."""
-        board: Board = self.task.board
-        return board
+        return self.task.board
 
     @property
     def steps(self) -> StepParams:

@@ -262,8 +262,7 @@ def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopR
     board.is_refuted = answer.infeasible
     if answer.bound is not None:
         board.raise_bound(answer.bound, EXACT)
-    reason: StopReason | None = task.conclude(answer, limits)
-    return reason
+    return task.conclude(answer, limits)
 
 
 def search_windows(turn: Turn) -> StopReason | None:

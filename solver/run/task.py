@@ -10,7 +10,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.board import Board, Bound, Incumbent, admit_checked
+from ppsolve.solver.board import Board, Bound, Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.run.step import Step, Steps
@@ -79,7 +79,14 @@ class Task:
         Incumbent or None
             None for one that is not better.
         """
+        wrong = self.wrong_choice(schedule)
+        if wrong:
+            raise WrongScheduleError(f"{by}: {wrong}")
         return admit_checked(schedule, by, best, order)
+
+    def wrong_choice(self, schedule: Schedule) -> str | None:
+        """Return why the choice that a schedule makes is none; None where it may be made."""
+        return None
 
     @property
     def schedule(self) -> Schedule | None:
@@ -190,8 +197,7 @@ class Task:
         """Return the entry of a heuristic, without its distance over the best value."""
         _, entry = self.kind.documents(self.kind.value_unit(self.instance))
         given = {"name": outcome.name, "status": outcome.status, "reason": outcome.reason}
-        found: HeuristicEntry = entry(**given)
-        return found
+        return entry(**given)
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached, None where its schedule breaks a rule."""

@@ -216,12 +216,7 @@ class MemoryInfeasible(Exception):
 
 
 def check_requirements(
-    problem: Problem,
-    pool: Pool,
-    holds: Holds,
-    acquires: Iterable[int],
-    links: Adjacency,
-    max_steps: int = 30_000_000,
+    problem: Problem, pool: Pool, holds: Holds, acquires: Iterable[int], links: Adjacency
 ) -> None:
     """Refuse a pool that cannot hold the memory in use at the start of some op in every schedule.
 
@@ -234,9 +229,6 @@ def check_requirements(
         The problem, one of its pools with its holds, and the neighbours of every op.
     acquires : iterable of int
         Acquiring ops to check; one of several alike is enough.
-    max_steps : int
-        Acquires x ops up to which every acquire is checked; above it, on huge problems without
-        alike micro-batches, the capacity is left to heuristics and search.
 
     Raises
     ------
@@ -251,7 +243,8 @@ def check_requirements(
     if holds.base + holds.total <= pool.limit:
         return
     chosen = list(acquires)
-    if len(chosen) * problem.num_ops > max_steps:
+    # On huge problems without alike micro-batches the capacity is left to heuristics and search.
+    if len(chosen) * problem.num_ops > 30_000_000:
         return
     for op in chosen:
         before, after = reachable(links.predecessors, op), reachable(links.successors, op)
@@ -282,8 +275,7 @@ def _check_start(
 
 def _among(ops: IntArray, chosen: set[int]) -> BoolArray:
     """Return true where an op is `ALWAYS` or among those chosen."""
-    mask: BoolArray = np.isin(ops, [ALWAYS, *chosen])
-    return mask
+    return np.isin(ops, [ALWAYS, *chosen])
 
 
 def _text(amount: Fraction) -> str:

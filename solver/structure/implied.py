@@ -203,8 +203,7 @@ class ImpliedOrder:
 
     def ops(self, column: Column) -> IntArray:
         """Return the ops of a column in index order."""
-        ops: IntArray = self.problem.families[column.family][:, column.index]
-        return ops
+        return self.problem.families[column.family][:, column.index]
 
     @cached_property
     def _position(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -267,8 +266,7 @@ class ImpliedOrder:
         first, last = first[alike], last[alike]
         keys = np.stack((family[first], column[first], column[last], holds.index[alike]), axis=1)
         groups, place, count = np.unique(keys, axis=0, return_index=True, return_counts=True)
-        found: list[list[int]] = np.column_stack((groups, count))[np.argsort(place)].tolist()
-        return found
+        return np.column_stack((groups, count))[np.argsort(place)].tolist()
 
     def _forced(self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane) -> IntArray:
         """Return (release op, acquire op) pairs that the capacity forces on one lane.
@@ -300,8 +298,7 @@ class ImpliedOrder:
     def _representatives(self, ops: IntArray) -> list[int]:
         """Return the ops that have no family or are in the first row of theirs."""
         _, row, _ = self._position
-        chosen: list[int] = ops[row[ops] <= 0].tolist()
-        return chosen
+        return ops[row[ops] <= 0].tolist()
 
     def may_be_instant(self, lane: Lane, nest: Sequence[Lane]) -> bool:
         """Return true if row j of a nest may release something at the very start of acquire j.
@@ -362,5 +359,4 @@ def _required_releases(
     row = np.arange(members).astype(whole.dtype)
     missing = (row + 1) * acquired - limit - row * elsewhere
     # As many releases as there are say as much as any larger number, and fit 64 bits.
-    required: IntArray = np.clip(-(-missing // gate), 0, members).astype(np.int64)
-    return required
+    return np.clip(-(-missing // gate), 0, members).astype(np.int64)

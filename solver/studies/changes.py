@@ -101,29 +101,26 @@ def _value(text: str) -> Decimal | PerDevice:
     return parse_number(word)
 
 
-def _placements(text: str) -> list[NamedPlacement]:
-    return [NamedPlacement.read(part) for part in text.split(",")]
+def _listed(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    return lambda text: [read(part.strip()) for part in text.split(",")]
 
 
-def _decisions(text: str) -> list[str]:
-    words = [part.strip() for part in text.split(",")]
+def _decision(word: str) -> str:
     known = ("none", *DECISIONS)
-    for word in words:
-        if word not in known:
-            raise InputError(f'expected one of {", ".join(known)}, got "{word[:40]}"')
-    return words
+    if word not in known:
+        raise InputError(f'expected one of {", ".join(known)}, got "{word[:40]}"')
+    return word
 
 
-def _factors(text: str, *, of_device: bool) -> list[TimeFactor]:
-    return [_factor(part.strip(), of_device=of_device) for part in text.split(",")]
-
-
-def _factor(word: str, *, of_device: bool) -> TimeFactor:
+def _factor(word: str, *, of_device: bool = False) -> TimeFactor:
     found = re.fullmatch(r"(\d{0,9})x(.+)", word)
     if found is None or bool(found[1]) is not of_device:
         wanted = "a device and a factor such as 2x1.5" if of_device else "a factor such as x0.5"
         raise InputError(f'expected {wanted}, got "{word[:40]}"')
     return TimeFactor(parse_number(found[2]), int(found[1]) if of_device else None)
+
+
+_slow_device = partial(_factor, of_device=True)
 
 
 def _with_microbatches(instance: PipelineInstance, value: Decimal | PerDevice) -> PipelineInstance:
@@ -225,12 +222,10 @@ def _with_fillers(instance: PipelineInstance, factor: TimeFactor) -> PipelineIns
     return parsed_pipeline(data)
 
 
-def _slices(text: str) -> list[str]:
-    words = [part.strip() for part in text.split(",")]
-    for word in words:
-        if not re.fullmatch(r"[1-9]\d{0,4}(:(uniform|balanced))?", word):
-            raise InputError(f'expected slices such as 8 or 8:balanced, got "{word[:40]}"')
-    return words
+def _slices(word: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,4}(:(uniform|balanced))?", word):
+        raise InputError(f'expected slices such as 8 or 8:balanced, got "{word[:40]}"')
+    return word
 
 
 def _with_slices(instance: PipelineInstance, value: str) -> PipelineInstance:
@@ -257,15 +252,13 @@ AXES = {
     axis.name: axis
     for axis in (
         ChangeAxis("microbatches", "{} micro-batches", values_of, _with_microbatches),
-        ChangeAxis("slices", "{} slices", _slices, _with_slices),
+        ChangeAxis("slices", "{} slices", _listed(_slices), _with_slices),
         ChangeAxis("capacity", "capacity {}", values_of, _with_capacity),
-        ChangeAxis("placements", "{}", _placements, on_layout),
-        ChangeAxis("recompute", "recompute: {}", _decisions, with_decision),
-        ChangeAxis("comm", "communication {}", partial(_factors, of_device=False), _with_comm),
-        ChangeAxis(
-            "slow", "times of device {}", partial(_factors, of_device=True), _with_slow_device
-        ),
-        ChangeAxis("fillers", "fillers {}", partial(_factors, of_device=False), _with_fillers),
+        ChangeAxis("placements", "{}", _listed(NamedPlacement.read), on_layout),
+        ChangeAxis("recompute", "recompute: {}", _listed(_decision), with_decision),
+        ChangeAxis("comm", "communication {}", _listed(_factor), _with_comm),
+        ChangeAxis("slow", "times of device {}", _listed(_slow_device), _with_slow_device),
+        ChangeAxis("fillers", "fillers {}", _listed(_factor), _with_fillers),
     )
 }
 """What can be changed, in the order in which changes are made: stages first, then their times."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from rich.console import RenderableType
 
@@ -18,12 +18,9 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
-from ppsolve.solver.views.drawing import Drawing
+from ppsolve.solver.views.drawing import Drawing, Facts
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
-
-if TYPE_CHECKING:
-    from ppsolve.solver.views.drawing import Facts
 
 
 class PipelineDrawing(Drawing):

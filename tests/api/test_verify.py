@@ -25,9 +25,8 @@ from ppsolve.solver.cli.main import build
 from ppsolve.solver.exact import memory
 from ppsolve.solver.exact.params import AmountParams
 from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, SearchLimits
-from ppsolve.solver.run import second_proof, steps
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.second_proof import search_below
+from ppsolve.solver.run import schedule_task, steps
+from ppsolve.solver.run.schedule_task import ScheduleTask, search_below
 from ppsolve.solver.run.step import Turn
 from tests.paths import ROOT
 
@@ -243,7 +242,7 @@ def test_a_second_search_that_breaks_a_rule_is_an_error(monkeypatch: pytest.Monk
     task = kind_of(shop()).task(shop())
     task.find_bounds()
     broken = [Violation("no-overlap", "two at once", ())]
-    monkeypatch.setattr(second_proof, "check_schedule", lambda *given: broken)
+    monkeypatch.setattr(schedule_task, "check_schedule", lambda *given: broken)
     with pytest.raises(WrongScheduleError, match="two at once"):
         search_below(task.implied, task.board.bound.value, 20, SearchLimits())
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower, parse_instance
-from ppsolve.solver.api.registry import all_heuristics, run_heuristic
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_scheduling import (
@@ -28,6 +28,7 @@ from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.timing import time_orders
 from tests.marks import first
 from tests.paths import DATA
+from tests.running import run_heuristic
 from tests.strategies import tiny_instance
 
 LISTS = [name for name in all_heuristics() if name.startswith("list-")]

@@ -8,9 +8,9 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower, parse_instance
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
+from tests.running import run_heuristic
 from tests.strategies import tiny_instance
 
 

@@ -13,7 +13,6 @@ import pytest
 from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Effort
@@ -26,6 +25,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder, index_order
 from tests.clocks import CountingClock
 from tests.marks import first
 from tests.paths import DATA
+from tests.running import run_heuristic
 from tests.strategies import tiny_instance
 
 PUBLISHED = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]

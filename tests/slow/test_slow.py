@@ -11,10 +11,10 @@ import pytest
 import ppsolve
 from ppsolve import PipelineInstance, Status
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.studies.generate.instances import generate
 from tests.paths import ROOT
+from tests.running import run_heuristic
 
 pytestmark = pytest.mark.slow
 

@@ -167,11 +167,8 @@ class KfacInstance(Instance):
         Of timelines: memory for saved inputs and errors.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["kfac"] = "kfac"
     name: str = "kfac"
-    description: str | None = None
-    time_unit: str = "us"
     timelines: Annotated[tuple[Timeline, ...], Field(min_length=1)] | None = None
     pipeline: PipelineInstance | None = None
     modules: Annotated[tuple[KfacModule, ...], Field(min_length=1)] | None = None

@@ -138,11 +138,8 @@ class OverlapInstance(Instance):
         The objective; the second then lowers the peak of live bytes.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["overlap"] = "overlap"
     name: str = "overlap"
-    description: str | None = None
-    time_unit: str = "us"
     nodes: Annotated[tuple[OverlapNode, ...], Field(max_length=MAX_NODES)]
     collective_order: Literal["frozen", "free"] = "frozen"
     max_in_flight: Annotated[int | dict[str, int], BeforeValidator(_cap)] | None = None

@@ -60,11 +60,8 @@ class PipelineInstance(Instance):
     what else was chosen by the plan that made the pipeline.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["pipeline"] = "pipeline"
     name: str = "pipeline"
-    description: str | None = None
-    time_unit: str = "us"
     num_devices: Annotated[Whole, Field(ge=1, le=4096)]
     stages_per_device: Annotated[Whole, Field(ge=1, le=1024)] | None = None
     num_microbatches: Annotated[Whole, Field(ge=1, le=1_000_000)]

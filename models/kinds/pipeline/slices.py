@@ -198,8 +198,7 @@ def units_of(microbatches: IntArray, slices: int) -> IntArray:
     -------
     int64[n * slices]
     """
-    units: IntArray = (microbatches[:, None] * slices + np.arange(slices)).ravel()
-    return units
+    return (microbatches[:, None] * slices + np.arange(slices)).ravel()
 
 
 def with_key_values(

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ppsolve.models.core.arrays import Floats, as_number
-from ppsolve.models.core.result import Reported
+from ppsolve.models.core.result import Reported, ReportedFile
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
@@ -287,10 +287,9 @@ class GoodputRow(Reported):
         return self.goodput > 0
 
 
-class GoodputRows(Reported):
+class GoodputRows(ReportedFile):
     """The best configuration of each allocation."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["goodput-result"] = "goodput-result"
     what: Literal["optimum"] = "optimum"
     init_batch_size: float

@@ -254,14 +254,12 @@ def gamma_norm(a: ArrayLike, b: ArrayLike, gamma: float) -> Floats:
     """
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = shorter / np.where(longer > 0, longer, 1.0)
-    total: Floats = longer * (1 + share**gamma) ** (1 / gamma)
-    return total
+    return longer * (1 + share**gamma) ** (1 / gamma)
 
 
 def further_replicas(replicas: NDArray[Any]) -> Floats:
     """Return the factor of beta_n and beta_r: replicas beyond the second, at least 1e-8."""
-    further: Floats = np.maximum(replicas - 2, LEAST_TIME)
-    return further
+    return np.maximum(replicas - 2, LEAST_TIME)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field
-
-from ppsolve.models.core.result import Reported, Status, Versions
+from ppsolve.models.core.result import Reported, ReportedFile, Status, Versions
 from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, some_of
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.origin import LayerRecompute
@@ -205,7 +203,7 @@ class PlanCounts(Reported):
     exact_runs: int
 
 
-class Plan(ShownInNotebooks, Reported):
+class Plan(ShownInNotebooks, ReportedFile):
     """Outcome of planning.
 
     `status` is OPTIMAL if no configuration, with any split that it allows, can have a higher
@@ -216,7 +214,6 @@ class Plan(ShownInNotebooks, Reported):
     balanced one is proved to be balanced.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["plan-result"] = "plan-result"
     request: str
     status: Status

@@ -220,11 +220,7 @@ class Heat:
 
 
 def improve_slowest(
-    searches: Sequence[MicrobatchExchange],
-    target: int,
-    clock: Clock,
-    patience: float,
-    params: ExchangeParams = EXCHANGE_PARAMS,
+    searches: Sequence[MicrobatchExchange], target: int, clock: Clock, patience: float
 ) -> None:
     """Search, always where the slowest replica is, until it meets the target or is stuck.
 
@@ -238,10 +234,9 @@ def improve_slowest(
         Asked between walks of a few milliseconds.
     patience : float
         Seconds on the slowest without a gain that is worth it after which to stop.
-    params : ExchangeParams
-        Effort.
     """
-    steps, heats = params.first_steps, [Heat(params) for _ in searches]
+    params, heats = EXCHANGE_PARAMS, [Heat() for _ in searches]
+    steps = params.first_steps
     noted, spent = [search.best for search in searches], [0.0] * len(searches)
     while not clock.is_over:
         slowest = max(range(len(searches)), key=lambda number: searches[number].best)

@@ -201,8 +201,7 @@ def _slots(schedule: Schedule, ops: IntArray) -> IntArray:
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first[:-1], kind="stable")] = np.arange(len(first) - 1)
     rank[FREE] = FREE
-    slots: IntArray = rank[microbatch[ops]]
-    return slots
+    return rank[microbatch[ops]]
 
 
 def together(patterns: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:

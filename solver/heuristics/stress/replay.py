@@ -90,8 +90,7 @@ class Jitter:
         general = self.by_kind.get(ALL_KINDS, 0.0)
         of_kind = [self.by_kind.get(_shown(kind), general) for kind in problem.kinds]
         variation = np.array([*of_kind, general])[problem.kind]
-        spread: FloatArray = np.sqrt(np.log1p(variation**2))
-        return spread
+        return np.sqrt(np.log1p(variation**2))
 
     def expected(self, problem: Problem) -> FloatArray:
         """Return the mean duration of each op in ticks, float64[n]."""

@@ -70,10 +70,6 @@ class Budget:
                 units = most if units is None else min(units, most)
         return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
 
-    def spend(self, outcome: ExactAnswer) -> None:
-        """Count the deterministic time that a search took."""
-        self.used_units += outcome.deterministic_time
-
 
 @dataclass(frozen=True)
 class ComponentSearch:
@@ -196,7 +192,7 @@ class ComponentSearch:
             outcome = solve(implied, question, limits)
         except MemoryInfeasible:
             return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
-        self.budget.spend(outcome)
+        self.budget.used_units += outcome.deterministic_time
         return outcome
 
     def break_tie(self, result: ComponentResult, components_left: int) -> ComponentResult:

@@ -82,8 +82,7 @@ def _search_components(
         task.report()
         if task.is_interrupted or task.infeasible is not None:
             break
-    reason: StopReason = task.stop_reason
-    return reason
+    return task.stop_reason
 
 
 def may_have_ties(turn: Turn) -> bool:
@@ -259,8 +258,7 @@ class RefreshTask(Task):
         is enough: curvature that frees memory in time runs first, all the rest one iteration later.
         """
         if self.instance.refresh_interval is not None:
-            interval: int = self.instance.refresh_interval
-            return interval
+            return self.instance.refresh_interval
         most = most_iterations(self.pattern, devices)
         if not fits_one_period(self.pattern, devices) or self._without_memory is None:
             return most

@@ -34,8 +34,7 @@ from ppsolve.solver.kinds.overlap.program_orders import (
 from ppsolve.solver.kinds.overlap.realise import realised, run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order, positions
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.start import START, known_schedule
+from ppsolve.solver.run.schedule_task import START, ScheduleTask
 from ppsolve.solver.run.step import Outcome, Step, Steps, Turn, in_sequence, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -91,16 +90,10 @@ class OverlapKind(Kind[OverlapInstance]):
         return plan_of_order(instance, problem, ops[0].tolist())
 
     def entry_of(
-        self,
-        instance: OverlapInstance,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        best: int | None = None,
-        *,
-        with_schedule: bool = False,
+        self, instance: OverlapInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
         """Return the entry of a heuristic with the figures of its program order."""
-        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        entry = super().entry_of(instance, problem, outcome)
         found: dict[str, Any] = dict(entry)
         if outcome.order is not None:
             found |= ProgramReport(instance, problem, outcome.order).figures()
@@ -182,7 +175,7 @@ class ProgramTask(ScheduleTask):
                 text = f"not a valid schedule of {self.instance.name}: {plan.broken}"
                 raise InputError(text, field=START)
             given, problem = plan.schedule, plan.schedule.problem
-        known = known_schedule(self.kind, self.instance, lambda _: problem, given)
+        known = self.known_schedule(given, problem)
         if not self.board.propose(known, START, order=order):
             raise InputError("no program order of its schedule keeps the caps", field=START)
 

@@ -36,12 +36,12 @@ class PassMemory:
             self.last.append(max(users, default=-1))
             if users:
                 self.free[max(users)] += self.size[number]
-        self.live: list[int] = []  # just before a node frees what it used last
+        self.live: dict[int, int] = {}  # by node, just before a node frees what it used last
         held = 0
-        for alloc, free in zip(self.alloc, self.free, strict=True):
-            self.live.append(held + alloc)
+        for node, (alloc, free) in enumerate(zip(self.alloc, self.free, strict=True)):
+            self.live[node] = held + alloc
             held += alloc - free
-        self.peak = max(self.live, default=0)
+        self.peak = max(self.live.values(), default=0)
 
     def push_back(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
         """Move a node from before a group to behind it, if the peak allows it.
@@ -83,8 +83,7 @@ class PassMemory:
             self.free[node] += moved
             for buffer in buffers:
                 self.last[buffer] = node
-        for other, amount in live.items():
-            self.live[other] = amount
+        self.live.update(live)
         return True
 
     def pull_forward(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
@@ -120,6 +119,5 @@ class PassMemory:
         for other, moved in given.items():
             self.free[other] += moved
             self.free[node] -= moved
-        for other, amount in live.items():
-            self.live[other] = amount
+        self.live.update(live)
         return True

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.kinds.overlap.contention import contended_times
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 
@@ -186,17 +186,9 @@ def bytes_of_order(instance: OverlapInstance, order: Sequence[int], timed: Repla
     LiveBytes
         With buffers, the most that is held at each moment at which the order passes a node.
     """
-    if instance.buffers is None:
+    buffers = instance.buffers
+    if buffers is None:
         return live_bytes(instance, timed.start, timed.end)
-    return _bytes_of_buffers(instance, order, timed, instance.buffers)
-
-
-def _bytes_of_buffers(
-    instance: OverlapInstance,
-    order: Sequence[int],
-    timed: Replay,
-    buffers: Sequence[OverlapBuffer],
-) -> LiveBytes:
     place = {instance.nodes[node].name: turn for turn, node in enumerate(order)}
     amounts, factor = as_integers(buffer.bytes for buffer in buffers)
     made, freed = [0] * len(order), [0] * len(order)

@@ -33,8 +33,7 @@ def with_fillers(heuristic: Heuristic) -> Heuristic:
     def propose(request: Request) -> Proposal:
         instance = request.instance
         if instance.is_one_plain_step:
-            alone: Proposal = heuristic.propose(request)
-            return alone
+            return heuristic.propose(request)
         plain = instance.model_copy(update={"fillers": (), "steps": 1})
         problem = lower_pipeline(plain, scale=request.problem.scale)
         step: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))

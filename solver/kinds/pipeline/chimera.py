@@ -64,8 +64,7 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
 
 def _ops(problem: Problem, grids: IntArray, order: Order, offset: int) -> IntArray:
     halves, _ = in_halves(problem, order)
-    ops: IntArray = grids[halves.kind, halves.stage, halves.microbatch + offset]
-    return ops
+    return grids[halves.kind, halves.stage, halves.microbatch + offset]
 
 
 def _rule(problem: Problem) -> PriorityRule:

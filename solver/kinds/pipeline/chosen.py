@@ -1,4 +1,4 @@
-"""Orders and models of pipelines that leave more open than orders."""
+"""Pipelines that leave more open than orders: lists, orders and models of what is chosen."""
 
 from __future__ import annotations
 
@@ -10,19 +10,75 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
-from ppsolve.solver.board import Board
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
+from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.list_scheduling import PriorityRule, generate_parallel
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.second_proof import checked
+from ppsolve.solver.run.schedule_task import ScheduleTask, checked
 from ppsolve.solver.run.step import Step, Turn, in_sequence
 from ppsolve.solver.run.steps import GREEDY, STEPS, has_time_to_search
 from ppsolve.solver.structure.implied import index_order
 
 
+class ChoiceTask(ScheduleTask):
+    """A pipeline that leaves more open than orders.
+
+    Every choice has a problem of its own; `problem` is a relaxed one, whose bounds hold for all.
+    """
+
+    def joint_model(self, lower: int, upper: int | None) -> Any:
+        """Return one model of CP-SAT of all choices and orders.
+
+        Parameters
+        ----------
+        lower, upper : int
+            Smallest and largest makespan to look for, in ticks; without `upper` whatever there is.
+
+        Returns
+        -------
+        SearchedModel
+            With `hint`.
+        """
+        raise NotImplementedError
+
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem of the choice of a document, or of a `Schedule`."""
+        if isinstance(given, Schedule):
+            given = self.kind.claims_of(self.instance, given)
+        return self.kind.problem_of(self.instance, exact=False, document=given)
+
+    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+        """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
+        from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+
+        model = self.joint_model(0, None if claimed is None else claimed - 1)
+        found, limits = SharedIncumbent(model), replace(limits, gap=1.0)
+        return checked(CpsatSearch(model, found, limits, limits.start()).execute())
+
+
+def solve_jointly(turn: Turn) -> StopReason | None:
+    """Search choices and orders with one model of CP-SAT, from the best schedule."""
+    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+
+    board, limits = turn.board, turn.limits()
+    model = turn.task.joint_model(board.bound.value, board.value)
+    if board.schedule is not None:
+        model.hint(board.schedule)
+    exact = model.memory_is_exact
+    found = SharedIncumbent(model, board, proposes=exact, raises=exact)
+    answer = CpsatSearch(model, found, limits, limits.start()).execute()
+    if answer.infeasible:
+        board.is_refuted = board.schedule is None
+        if board.schedule is not None:
+            raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+        return StopReason.INFEASIBLE
+    board.units += answer.deterministic_time
+    return answer.stop_reason
+
+
 def has_best_choice(turn: Turn) -> bool:
-    """Apply where some choice of modes has a schedule."""
+    """Apply where some choice has a schedule."""
     return has_time_to_search(turn) and turn.board.schedule is not None
 
 
@@ -52,7 +108,7 @@ def valid_lists(problem: Problem, rules: Iterable[PriorityRule]) -> Iterator[tup
 
 
 def search_orders(turn: Turn) -> StopReason | None:
-    """Search the orders of the best choice, as those of a pipeline without modes."""
+    """Search the orders of the best choice, as those of a pipeline that leaves nothing else."""
     task, board = turn.task, turn.board
     best = board.incumbent
     assert best is not None
@@ -68,52 +124,11 @@ def search_orders(turn: Turn) -> StopReason | None:
 
     alone.board.subscribe(tell)
     alone.find_bounds(turn.clock.share(turn.steps.bounds_share))
-    turn = replace(turn, task=alone, heuristics=task.searches)
+    searches = tuple(each for each in GENERIC if each.is_search)
+    turn = replace(turn, task=alone, heuristics=searches)
     for row in STEPS[STEPS.index(GREEDY) + 1 :]:
         rows = [row] if isinstance(row, Step) else row.make(turn)
         own = [step for step in rows if not step.runs_anyway and step.applies(turn)]
         if in_sequence(turn, own) is StopReason.INTERRUPTED:
             return StopReason.INTERRUPTED
     return None
-
-
-def search_model(model: Any, board: Board, limits: SearchLimits) -> ExactAnswer:
-    """Minimise with one model of all choices and orders, from the best schedule.
-
-    Parameters
-    ----------
-    model : SearchedModel
-        A model with `hint`; the board takes what it finds and proves.
-    board : Board
-    limits : SearchLimits
-
-    Returns
-    -------
-    ExactAnswer
-    """
-    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
-
-    if board.schedule is not None:
-        model.hint(board.schedule)
-    exact = model.memory_is_exact
-    found = SharedIncumbent(model, board, proposes=exact, raises=exact)
-    return CpsatSearch(model, found, limits, limits.start()).execute()
-
-
-def any_schedule(model: Any, limits: SearchLimits) -> ExactAnswer:
-    """Search for any schedule that a model of all choices and orders has.
-
-    Parameters
-    ----------
-    model : SearchedModel
-    limits : SearchLimits
-
-    Returns
-    -------
-    ExactAnswer
-        Its schedule, if any, breaks no rule.
-    """
-    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
-
-    limits = replace(limits, gap=1.0)
-    return checked(CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute())

@@ -130,8 +130,7 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
     def propose(request: Request) -> Proposal:
         instance: PipelineInstance = request.instance
         if instance.collectives is None:
-            alone: Proposal = heuristic.propose(request)
-            return alone
+            return heuristic.propose(request)
         plain = without_collectives(instance)
         problem = lower_pipeline(plain)
         order: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))

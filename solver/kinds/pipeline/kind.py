@@ -59,8 +59,7 @@ from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTa
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
 from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
-from ppsolve.solver.kinds.pipeline.options.filler_task import FillersTask
-from ppsolve.solver.kinds.pipeline.options.task import OptionsTask
+from ppsolve.solver.kinds.pipeline.options.task import FillersTask, OptionsTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
@@ -182,16 +181,10 @@ class PipelineKind(Kind[PipelineInstance]):
         return {"modes": modes.as_names(choice)}
 
     def entry_of(
-        self,
-        instance: PipelineInstance,
-        problem: Problem,
-        outcome: HeuristicOutcome,
-        best: int | None = None,
-        *,
-        with_schedule: bool = False,
+        self, instance: PipelineInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
         """Return the entry of one heuristic, with the modes of its schedule."""
-        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        entry = super().entry_of(instance, problem, outcome)
         schedule = outcome.schedule
         claims = None if schedule is None else self.claims_of(instance, schedule)
         return PipelineEntry(**dict(entry), **(claims or {}))
@@ -209,14 +202,13 @@ class PipelineKind(Kind[PipelineInstance]):
         if instance.has_device_choice:
             base = self.lower(instance, exact=exact)
             return FillersTask(self, instance, device_choices(instance, base))
-        searches = tuple(each for each in GENERIC if each.is_search)
         if instance.layers is not None:
-            return LayersTask(self, instance, self.lower(instance, exact=exact), searches)
+            return LayersTask(self, instance, self.lower(instance, exact=exact))
         modes = modes_of(instance)
         if modes is None or modes.given is not None:
             return PipelineTask(self, instance, self.lower(instance, exact=exact))
         relaxed = lower_pipeline(instance, exact=exact, choice=modes.relaxed)
-        return ModesTask(self, instance, modes, searches, problem=relaxed)
+        return ModesTask(self, instance, modes, relaxed)
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""

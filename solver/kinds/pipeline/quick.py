@@ -26,7 +26,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, scale_of
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.in_flight import InFlightPipeline, InFlightState, schedule_in_flight
+from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, gradient_after_weight, resolved
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.structure.dag import Dag
@@ -331,13 +331,12 @@ class _Shape:
         for level in self._levels:
             start = (ends[level.before] + lag[level.lag]).max(axis=1)
             ends[level.ops] = start + duration[self.row[level.ops % count]]
-        found: Array = ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
-        return found
+        return ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
 
     def in_flight(self, figures: _Figures, column: int) -> float:
         """Return the makespan of one pipeline by the list rule; infinite where it finds none."""
         duration, lag = figures.duration[:, column], figures.lag[:, column]
-        stages, devices = len(self.devices), len(figures.room)
+        stages = len(self.devices)
         is_whole = duration.dtype == np.int64
         # Powers of two, by which whole numbers stay alike.
         ticks = 1 if is_whole else 2.0 ** math.floor(math.log2(GRAINS / duration.max(initial=1)))
@@ -350,29 +349,11 @@ class _Shape:
         freed = np.zeros((len(duration) // stages, stages), dtype=np.int64)
         freed[1] = taken - np.ceil(taken * figures.late[:, 0]).astype(np.int64)
         freed[-1] = taken - freed[1:-1].sum(axis=0)
-        last_first = np.arange(stages)[::-1]
-        pipeline = InFlightPipeline(
-            stages,
-            self.microbatches,
-            len(freed),
-            1,
-            np.cumsum([0, *np.bincount(self.devices, minlength=devices)], dtype=np.int64),
-            last_first[np.argsort(self.devices[last_first], kind="stable")],
-            self.devices,
-            rows,
-            ahead,
-            taken,
-            freed.ravel(),
-            np.full(stages, self.microbatches),
-            np.floor(np.minimum(room * grain, 2.0**60)).astype(np.int64),
-        )
-        start = np.zeros(self.problem.num_ops, dtype=np.int64)
-        state = InFlightState(
-            np.zeros(len(rows), dtype=np.int64), *np.zeros((3, devices), dtype=np.int64)
-        )
-        if schedule_in_flight(pipeline, state, start):
-            return math.inf
-        return float((start + rows[self.row]).max() / ticks)
+        most = np.full(stages, self.microbatches)
+        free = np.floor(np.minimum(room * grain, 2.0**60)).astype(np.int64)
+        memory = (taken, freed.ravel(), free)
+        start = starts_in_flight(self.devices, (rows, ahead), memory, most, self.microbatches)
+        return math.inf if start is None else float((start + rows[self.row]).max() / ticks)
 
 
 def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:

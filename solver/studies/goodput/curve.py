@@ -439,8 +439,7 @@ class ScheduleCurve:
 
     def _carried(self, wanted: IntArray) -> Floats:
         place = np.searchsorted(self._points, wanted)
-        carried: Floats = self._makespans[np.minimum(place, len(self._points) - 1)]
-        return carried
+        return self._makespans[np.minimum(place, len(self._points) - 1)]
 
     def _extended(self, wanted: IntArray) -> Floats:
         steady = self.steady

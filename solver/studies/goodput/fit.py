@@ -204,8 +204,7 @@ def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[
 def _slopes(design: Design, params: Floats) -> Floats:
     # By the logarithms of the parameters: [2n, 7].
     prediction = design.predict(params)
-    slopes: Floats = np.vstack([prediction.accum_slopes, prediction.optim_slopes]) * params
-    return slopes
+    return np.vstack([prediction.accum_slopes, prediction.optim_slopes]) * params
 
 
 def _balanced(design: Design, params: Floats) -> Floats:
@@ -273,8 +272,7 @@ def _with_prior(params: Floats, design: Design) -> list[float]:
     if not np.any(design.several_nodes):
         least = FIT.multi_node_factor * params[[ALPHA_R, BETA_R]]
         raised[[ALPHA_N, BETA_N]] = np.maximum(params[[ALPHA_N, BETA_N]], least)
-    numbers: list[float] = raised.tolist()
-    return numbers
+    return raised.tolist()
 
 
 def _warnings(objective: FitObjective, params: Floats) -> Iterator[str]:

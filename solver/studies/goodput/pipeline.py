@@ -415,5 +415,4 @@ class PipelineGoodput:
 
     def _with_sync(self, makespan: Floats, steady: Floats, network: Floats) -> Floats:
         steady = np.minimum(steady, makespan)
-        total: Floats = steady + gamma_norm(makespan - steady, network, self.model.perf.gamma)
-        return total
+        return steady + gamma_norm(makespan - steady, network, self.model.perf.gamma)

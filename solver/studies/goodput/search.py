@@ -200,8 +200,7 @@ def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> 
         return np.zeros_like(local)
     steps: Floats = np.ceil(local / limits.high - PARAMS.rounding) - 1
     alone = (replicas == 1) & (local > limits.least + PARAMS.rounding)
-    needed: Floats = np.maximum(steps, alone)
-    return needed
+    return np.maximum(steps, alone)
 
 
 @dataclass(frozen=True)
@@ -270,10 +269,7 @@ class BatchSizeSearch:
         # One replica has a single micro-batch at the initial batch size only, tried by itself.
         allowed = np.maximum(1.0 + (self.replicas == 1), np.ceil(self.limits.least / samples))
         ideal = np.floor(self._ideal_steps(case, np.full(len(case), self._high)))
-        fewest: Floats = np.maximum(
-            allowed, np.minimum(ideal, np.floor(self.limits.most / samples))
-        )
-        return fewest
+        return np.maximum(allowed, np.minimum(ideal, np.floor(self.limits.most / samples)))
 
     def _best_size(self, case: IntArray, steps: Floats) -> Best:
         samples = self.replicas[case] * steps
@@ -337,8 +333,7 @@ class BatchSizeSearch:
         time, norm = self._times(case, atomic)
         sqr, var = self.grad.normalised
         scale = self.replicas[case] * atomic / self.limits.least
-        ideal: Floats = np.sqrt(var * (norm - time) / np.maximum(time * sqr * scale, 1e-200))
-        return ideal
+        return np.sqrt(var * (norm - time) / np.maximum(time * sqr * scale, 1e-200))
 
     def _rises(self, case: IntArray, atomic: Floats, steps: Floats) -> BoolArray:
         # Goodput rises with the size: by its logarithmic slope.
@@ -346,8 +341,7 @@ class BatchSizeSearch:
         sqr, var = self.grad.normalised
         scale = self.replicas[case] * atomic * steps / self.limits.least
         slope = self.perf.beta_c * (steps - 1 + (time / norm) ** (self.perf.gamma - 1))
-        rises: BoolArray = var / (var + sqr * scale) * ((steps - 1) * time + norm) > atomic * slope
-        return rises
+        return var / (var + sqr * scale) * ((steps - 1) * time + norm) > atomic * slope
 
     def _allowed_goodput(self, case: IntArray, atomic: Floats, steps: Floats) -> Floats:
         allowed = self.limits.allow(self.replicas[case], atomic, steps - 1)
@@ -357,8 +351,7 @@ class BatchSizeSearch:
         time, norm = self._times(case, atomic)
         batch = self.replicas[case] * atomic * steps
         efficiency = self.grad.efficiency(batch / self.limits.least)
-        goodput: Floats = batch / ((steps - 1) * time + norm) * efficiency
-        return goodput
+        return batch / ((steps - 1) * time + norm) * efficiency
 
     def _times(self, case: IntArray, atomic: Floats) -> tuple[Floats, Floats]:
         time = self.perf.alpha_c + self.perf.beta_c * atomic

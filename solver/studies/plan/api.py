@@ -301,13 +301,11 @@ def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) 
         solved=decided[Rule.SOLVED],
         not_applicable=decided[Rule.NOT_APPLICABLE],
         undecided=sum(row.verdict is Verdict.OPEN for row in rows),
-        heuristic_runs=sum(map(_is_scheduled, search.candidates)),
+        heuristic_runs=sum(
+            c.level >= Level.MEASURED or c.step.reached is not None for c in search.candidates
+        ),
         exact_runs=levels.count(Level.SOLVED),
     )
-
-
-def _is_scheduled(candidate: Candidate) -> bool:
-    return candidate.level >= Level.MEASURED or candidate.step.reached is not None
 
 
 def exceeds_memory(entry: HeuristicEntry) -> bool:

@@ -287,8 +287,7 @@ def _head(arrays: PipelineArrays) -> IntArray:
 
 
 def _after(arrays: PipelineArrays) -> IntArray:
-    after: IntArray = np.sum([np.zeros_like(arrays.held), *arrays.tails], axis=0)
-    return after
+    return np.sum([np.zeros_like(arrays.held), *arrays.tails], axis=0)
 
 
 def _home(arrays: PipelineArrays) -> IntArray:

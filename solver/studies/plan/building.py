@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,14 @@ CHOSEN = ("microbatch_size", "replicas", "tensor_parallel", "recompute")
 
 RECENT_SPLITS = 4096
 """Splits whose transfers and all-reduces are kept."""
+
+
+class _PlacedSplit(NamedTuple):
+    size: int  # of micro-batches
+    devices: Devices
+    boundaries: Boundaries
+    shape: tuple[int, int]  # stages and replicas
+    order: RankOrder
 
 
 class PipelineBuilder:
@@ -274,42 +282,27 @@ class PipelineBuilder:
         c = configuration
         devices, shape = self.stage_to_device(c), (c.pipeline_depth, c.replicas)
         # Neither transfers nor all-reduces depend on the number of micro-batches.
-        key = (c.microbatch_size, devices, tuple(boundaries), shape, c.rank_order)
-        allreduces = self._allreduces(*key, c.backward) if c.replicas > 1 else None
+        split = _PlacedSplit(c.microbatch_size, devices, tuple(boundaries), shape, c.rank_order)
+        allreduces = self._allreduces(split, c.backward) if c.replicas > 1 else None
         layers = self.layers(c.microbatch_size)
-        return Pipeline(self.request, c, layers, boundaries, devices, self._lags(*key), allreduces)
+        return Pipeline(self.request, c, layers, boundaries, devices, self._lags(split), allreduces)
 
-    def _transfer_lags(
-        self,
-        size: int,
-        devices: Devices,
-        boundaries: Boundaries,
-        shape: tuple[int, int],
-        order: RankOrder,
-    ) -> dict[tuple[int, int], int]:
-        layers = self.layers(size)
+    def _transfer_lags(self, split: _PlacedSplit) -> dict[tuple[int, int], int]:
+        layers = self.layers(split.size)
         slowest: dict[tuple[int, int], int] = {}
-        for (a, b), end in zip(pairwise(devices), boundaries[1:-1], strict=True):
+        for (a, b), end in zip(pairwise(split.devices), split.boundaries[1:-1], strict=True):
             if a != b:
-                link = self.p2p(a, b, shape, order)
+                link = self.p2p(a, b, split.shape, split.order)
                 time = layers.ticks(link.transfer(layers.output[end - 1]))
                 slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
         return slowest
 
-    def _allreduce_ticks(
-        self,
-        size: int,
-        devices: Devices,
-        boundaries: Boundaries,
-        shape: tuple[int, int],
-        order: RankOrder,
-        backward: str,
-    ) -> list[int]:
-        layers, times = self.layers(size), []
+    def _allreduce_ticks(self, split: _PlacedSplit, backward: str) -> list[int]:
+        layers, shape, times = self.layers(split.size), split.shape, []
         by_layer = self.request.cluster.gradient_buckets == "layer"
         gradients = layers.backward if backward == "fused" else layers.backward_weight
-        for device, (first, last) in zip(devices, pairwise(boundaries), strict=True):
-            link, amounts = self.ring(device, shape, order), layers.parameters[first:last]
+        for device, (first, last) in zip(split.devices, pairwise(split.boundaries), strict=True):
+            link, amounts = self.ring(device, shape, split.order), layers.parameters[first:last]
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
             left = _left_after(gradients[first:last], reduced) if by_layer else reduced[0]

@@ -34,7 +34,7 @@ from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.in_flight import InFlightPipeline, InFlightState, schedule_in_flight
+from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
 from ppsolve.solver.kinds.pipeline.kind import PipelineTask
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
@@ -308,33 +308,14 @@ def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
 
 
 def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
-    rows, stages = arrays.duration.shape
-    count, devices = arrays.microbatches, len(arrays.room)
-    there, back = arrays.links()
+    stages, count = len(arrays.device), arrays.microbatches
     arrival = arrays.duration.copy()
-    arrival[0] += there
-    arrival[1] += back
-    start = np.zeros(arrays.num_ops, dtype=np.int64)
-    last_first = np.arange(stages)[::-1]
-    pipeline = InFlightPipeline(
-        stages,
-        count,
-        rows,
-        rule.patience,
-        np.cumsum([0, *np.bincount(arrays.device, minlength=devices)], dtype=np.int64),
-        last_first[np.argsort(arrays.device[last_first], kind="stable")],
-        arrays.device,
-        arrays.duration.ravel(),
-        arrival.ravel(),
-        arrays.held,
-        arrays.freed.ravel(),
-        _most_in_flight(rule.warm_up, stages, devices, count),
-        arrays.room,
-    )
-    placed = np.zeros(rows * stages, dtype=np.int64)
-    state = InFlightState(placed, *np.zeros((3, devices), dtype=np.int64))
-    stuck = schedule_in_flight(pipeline, state, start)
-    return None if stuck else np.concatenate([start, _tail_starts(arrays, start)])
+    arrival[:2] += arrays.links()
+    most = _most_in_flight(rule.warm_up, stages, len(arrays.room), count)
+    times = (arrays.duration.ravel(), arrival.ravel())
+    memory = (arrays.held, arrays.freed.ravel(), arrays.room)
+    start = starts_in_flight(arrays.device, times, memory, most, count, rule.patience)
+    return None if start is None else np.concatenate([start, _tail_starts(arrays, start)])
 
 
 def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int) -> IntArray:
@@ -342,14 +323,12 @@ def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int
     if warm_up is None:
         return np.full(stages, count)
     usual = warm_up * np.arange(stages, 0, -1) * devices / stages
-    most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
-    return most
+    return np.clip(np.ceil(usual).astype(np.int64), 1, count)
 
 
 def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
     rows, stages = arrays.duration.shape
-    ends: IntArray = start.reshape(rows, stages, -1)[:, :, -1] + arrays.duration
-    return ends
+    return start.reshape(rows, stages, -1)[:, :, -1] + arrays.duration
 
 
 def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:

@@ -298,7 +298,7 @@ class PlanSearch:
         if candidate.level is Level.MEASURED:
             self._measure(candidate, instance)
         else:
-            self._solve(candidate, instance)
+            self._solve(candidate)
 
     def schedule(self, candidate: Candidate) -> None:
         """Give a candidate a split and a schedule that take milliseconds, if there are such."""
@@ -416,21 +416,19 @@ class PlanSearch:
                 candidate.reason = f"proved: none of the orders that {runtime.title} runs fits"
             return
         names = quick_heuristics(instance) if allowed is None else list(allowed)
-        self._run(candidate, instance, names, Options(time_limit=0.0))
+        self._run(candidate, names, Options(time_limit=0.0))
         candidate.is_final = allowed is not None and candidate.ruled_out is None
 
-    def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
+    def _solve(self, candidate: Candidate) -> None:
         self._solved += 1
         seconds = self.limits.options.time_limit
         if self.limits.share_time:
             seconds = max(1.0, self.clock.left * self.limits.params.share_of_time)
-        self._solve_within(candidate, instance, seconds)
+        self._solve_within(candidate, seconds)
 
-    def _solve_within(
-        self, candidate: Candidate, instance: PipelineInstance, seconds: float | None
-    ) -> None:
+    def _solve_within(self, candidate: Candidate, seconds: float | None) -> None:
         options = replace(self.limits.options, time_limit=seconds, gap=0.0)
-        self._run(candidate, instance, None, options)
+        self._run(candidate, None, options)
 
     def solve_again(self) -> None:
         """Divide the rest of the time among the candidates that the exact solver left undecided.
@@ -444,21 +442,16 @@ class PlanSearch:
             seconds = self.clock.left / (len(open_ones) - number)
             if seconds >= self.limits.params.least_again and not self.is_beaten(candidate):
                 self.tell(candidate)
-                self._solve_within(candidate, self._instance(candidate), seconds)
+                self._solve_within(candidate, seconds)
 
     def _is_undecided(self, candidate: Candidate) -> bool:
         is_solved = candidate.level is Level.SOLVED and candidate.ruled_out is None
         return is_solved and not candidate.is_closed and not self.is_beaten(candidate)
 
-    def _run(
-        self,
-        candidate: Candidate,
-        instance: PipelineInstance,
-        names: list[str] | None,
-        options: Options,
-    ) -> None:
+    def _run(self, candidate: Candidate, names: list[str] | None, options: Options) -> None:
         # It starts from the best schedule that is known; the next run starts from the best of this.
         seconds = None if options.deterministic else options.time_limit or None
+        instance = self._instance(candidate)
         chosen, task = chosen_heuristics(instance, names), kind_of(instance).task(instance)
         candidate.offer_known(task)
         clock = self.clock.within(seconds)

@@ -337,13 +337,11 @@ class _StageSums:
         here = slice(stage, stage + self._rows)
         held = self._static[here] + problem.in_flight[stage] * self._activation[here]
         room = problem.capacity[problem.stage_to_device[stage]]
-        marked: Array = held > min(room, SPLIT.most_bytes)
-        return marked
+        return held > min(room, SPLIT.most_bytes)
 
     def _sums(self, values: tuple[int, ...]) -> Array:
         prefix, (last, first) = _prefix_sums(values), self._span
-        sums: Array = prefix[last] - prefix[first]
-        return sums
+        return prefix[last] - prefix[first]
 
 
 def _prefix_sums(values: tuple[int, ...]) -> Array:

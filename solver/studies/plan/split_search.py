@@ -199,8 +199,7 @@ class SplitBounds:
         sums = np.concatenate([[0], np.cumsum(each)])
         grads = self._backward if self._is_fused else self._weight
         rest = sums[end] - sums[first] - (grads[end - 1] - grads[first])
-        least: IntArray = found + np.maximum(each[first], rest)
-        return least
+        return found + np.maximum(each[first], rest)
 
     def below(self, limit: int) -> list[Boundaries] | None:
         """Return all splits that are not proved to take at least `limit` ticks.

@@ -9,7 +9,6 @@ import pytest
 
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.bounds.flow.evaluator import Evaluator
 from ppsolve.solver.bounds.flow.flow import flow_of
 from ppsolve.solver.bounds.flow.patterns import Pattern
@@ -17,6 +16,7 @@ from ppsolve.solver.bounds.flow.search import Annealer
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.structure.timing import time_orders
+from tests.running import run_heuristic
 
 TIMES = {
     "forward": [[1, 2, 3, 9, 1], 4, [3, 3, 1, 1, 2]],

@@ -201,7 +201,7 @@ def test_time_is_shared_and_what_was_used_is_gone() -> None:
     budget = Budget(SearchLimits(seconds=None, deterministic=12, gap=0.5, seed=7))
     assert budget.share(4) == SearchLimits(None, 3, gap=0.0, seed=7)
     assert budget.share(4, most=2).deterministic == 2
-    budget.spend(ExactAnswer(None, None, False, StopReason.TIME, True, 4.0))
+    budget.used_units += 4.0
     assert budget.share(4).deterministic == 2
     endless = Budget(SearchLimits(seconds=None))
     assert endless.share(2) == SearchLimits(None, None)

@@ -17,7 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.kfac.cycle import lower_cycle
 from ppsolve.models.kinds.kfac.instance import KfacInstance
-from ppsolve.solver.api.registry import chosen_heuristics, run_heuristic
+from ppsolve.solver.api.registry import chosen_heuristics
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import SearchLimits
@@ -31,6 +31,7 @@ from tests.asking import solve_exactly
 from tests.kinds.kfac.described_instances import SPLIT, described_instance
 from tests.marks import first
 from tests.paths import ROOT
+from tests.running import run_heuristic
 
 SHIPPED = sorted((ROOT / "instances" / "kfac" / "free").glob("*.json"))
 

@@ -14,7 +14,6 @@ from ppsolve.models.core.result import ScheduleDocument, Status
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
@@ -31,6 +30,7 @@ from tests.kinds.pipeline.test_collectives import (
 )
 from tests.kinds.pipeline.test_greedy_collectives import starts
 from tests.marks import first
+from tests.running import run_heuristic
 
 EXPERTS = {"pieces": [1, 2, 1], "alltoall": [3, 3, 0]}
 

@@ -8,8 +8,8 @@ import pytest
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
+from tests.running import run_heuristic
 
 
 def pipes(devices: int, microbatches: int, **fields: Any) -> PipelineInstance:

@@ -14,9 +14,9 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower, parse_instance
-from ppsolve.solver.api.registry import run_heuristic
 from tests.bruteforce import brute_force
 from tests.marks import first
+from tests.running import run_heuristic
 
 FUSED = {"forward": 4, "backward": 6}
 SPLIT = {"forward": 4, "backward_input": 3, "backward_weight": 2}

@@ -11,7 +11,6 @@ import pytest
 
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.solver.api.kinds import lower, parse_instance
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.pipeline.event_driven.route import (
     Route,
@@ -28,6 +27,7 @@ from ppsolve.solver.kinds.pipeline.event_driven.schedulers import (
     turns_1f1b,
     wait_free_cyclic,
 )
+from tests.running import run_heuristic
 
 NAMES = ("fifo", "cyclic", "wait-free-cyclic")
 

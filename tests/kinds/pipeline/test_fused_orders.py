@@ -12,11 +12,11 @@ import pytest
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.pipeline.grammar import pair_of
 from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
 from tests.paths import DATA
+from tests.running import run_heuristic
 
 CASES = json.loads((DATA / "torch_orders.json").read_text())["schedules"]
 DUALPIPE = [case for case in CASES if case["schedule"] == "ScheduleDualPipeV"]

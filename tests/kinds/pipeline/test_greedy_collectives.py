@@ -17,7 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import load_instance, lower
-from ppsolve.solver.api.registry import quick_heuristics, run_heuristic
+from ppsolve.solver.api.registry import quick_heuristics
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.pipeline.collectives import (
     add_collectives,
@@ -27,6 +27,7 @@ from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from tests.kinds.pipeline.test_collectives import ENDS, FUSED, INSIDE, SPLIT, instance, names
 from tests.marks import first
 from tests.paths import ROOT
+from tests.running import run_heuristic
 
 INSTANCES = ROOT / "instances"
 FAMILY = "overlap_pipelines"

@@ -12,7 +12,6 @@ from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import kind_of, lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
@@ -27,6 +26,7 @@ from ppsolve.solver.kinds.pipeline.microbatch_orders import (
     work_of,
 )
 from tests.bruteforce import brute_force
+from tests.running import run_heuristic
 from tests.unequal_cases import pipeline_of, read_case, recorded_of
 
 NAMES = ("descending", "ascending", "clusters")

@@ -7,9 +7,9 @@ import pytest
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.one_stage import zb_1p, zb_handmade
+from tests.running import run_heuristic
 
 SIZES = [(1, 1), (1, 4), (2, 5), (4, 3), (4, 4), (4, 6), (4, 12), (8, 24)]
 

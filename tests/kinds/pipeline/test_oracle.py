@@ -15,8 +15,8 @@ import ppsolve
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from tests.kinds.pipeline.oracle import Finding, broken_rules
+from tests.running import run_heuristic
 
 TIMES = st.sampled_from([0, 0.5, 1, 1.25, 2, 3])
 AMOUNTS = st.sampled_from([0, 0.25, 0.5, 1, 1.5])

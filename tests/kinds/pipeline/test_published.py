@@ -11,10 +11,11 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import all_heuristics, run_heuristic
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from tests.paths import DATA
+from tests.running import run_heuristic
 
 TORCH = json.loads((DATA / "torch_orders.json").read_text())["schedules"]
 PUBLISHED = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]

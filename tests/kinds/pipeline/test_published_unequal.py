@@ -10,7 +10,6 @@ import pytest
 
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kinds.pipeline.event_driven.route import RouteRun, route_of
@@ -25,6 +24,7 @@ from ppsolve.solver.kinds.pipeline.event_driven.schedulers import (
 from ppsolve.solver.kinds.pipeline.microbatch_orders import PATTERNS, work_of
 from ppsolve.solver.run.entries import figures
 from tests.marks import first
+from tests.running import run_heuristic
 from tests.unequal_cases import NAMES, pipeline_of, read_case, recorded_of
 
 RULES = {

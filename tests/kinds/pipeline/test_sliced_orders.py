@@ -13,10 +13,11 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import all_heuristics, run_heuristic
+from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.pipeline.sliced import interleaved_seq1f1b, seq1f1b, seq1f1b_zb, slimpipe
 from tests.marks import first
+from tests.running import run_heuristic
 
 Step = tuple[int, str, int]
 """Stage, kind, and slice counted over all micro-batches."""

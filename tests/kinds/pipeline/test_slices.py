@@ -15,7 +15,6 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import kind_of, lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
@@ -27,6 +26,7 @@ from ppsolve.solver.views.pipeline import pipeline_shape
 from tests.kinds.pipeline.sliced_model import optimum
 from tests.marks import first
 from tests.paths import DATA
+from tests.running import run_heuristic
 from tests.views.page.cases import shown_of
 
 

@@ -15,7 +15,7 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.kinds.graph import GraphInstance, lower_graph
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.solver.api.registry import chosen_heuristics, run_heuristic
+from ppsolve.solver.api.registry import chosen_heuristics
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import SearchLimits
@@ -25,6 +25,7 @@ from tests.asking import solve_exactly
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.plain_model import plain_optimum, plain_range
+from tests.running import run_heuristic
 
 SPLIT = ("forward", "backward_input", "backward_weight")
 KINDS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.api.kinds import lower
-from ppsolve.solver.api.registry import run_heuristic
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.studies.goodput.curve import ScheduleCurve, WrongBoundError, at_most
 from ppsolve.solver.studies.plan.curve import (
@@ -23,6 +22,7 @@ from ppsolve.solver.studies.plan.curve import (
 )
 from tests.bruteforce import brute_force
 from tests.marks import first
+from tests.running import run_heuristic
 from tests.studies.goodput.curve_cases import curve, numbers_of, pipeline, uneven
 
 SPLIT = ("forward", "backward_input", "backward_weight")

@@ -13,7 +13,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.studies.plan.request import PlanRequest, parse_request
 from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.api.kinds import lower as lower_instance
-from ppsolve.solver.api.registry import chosen_heuristics, run_heuristic
+from ppsolve.solver.api.registry import chosen_heuristics
 from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
@@ -37,6 +37,7 @@ from ppsolve.solver.studies.plan.space import enumerate_space
 from ppsolve.solver.studies.plan.split import SplitUndecidedError
 from tests.bruteforce import brute_force
 from tests.marks import first
+from tests.running import run_heuristic
 from tests.studies.plan.cases import reduced_document, tiny_document
 
 Case = tuple[PlanRequest, PipelineBuilder, Configuration, tuple[int, ...], PipelineArrays]

@@ -55,8 +55,7 @@ class SplitTimes:
 
     def ticks(self, counts: IntArray) -> IntArray:
         """Return the ticks of the ops of a split, int64[fields, S]."""
-        found: IntArray = self.each @ counts + self.fixed
-        return found
+        return self.each @ counts + self.fixed
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
-from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.layers import counts_of_document
 from ppsolve.models.kinds.pipeline.lowering import lower_split
-from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
@@ -23,7 +20,12 @@ from ppsolve.solver.heuristics.list_scheduling import (
     longest_tail,
 )
 from ppsolve.solver.kinds.pipeline.actions import action_strings
-from ppsolve.solver.kinds.pipeline.chosen import has_best_choice, search_orders, valid_lists
+from ppsolve.solver.kinds.pipeline.chosen import (
+    ChoiceTask,
+    has_best_choice,
+    search_orders,
+    valid_lists,
+)
 from ppsolve.solver.kinds.pipeline.layers.ordered import (
     MODEL_LIMITS,
     ORDERED_STEPS,
@@ -32,7 +34,6 @@ from ppsolve.solver.kinds.pipeline.layers.ordered import (
 )
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
-from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, Turn
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -109,7 +110,7 @@ LAYER_STEPS: tuple[Step | Steps, ...] = (
 """The steps of a pipeline whose layers are shared out."""
 
 
-class LayersTask(ScheduleTask):
+class LayersTask(ChoiceTask):
     """A pipeline whose layers are shared out.
 
     Every split has a problem of its own; `problem` is that of an even one.
@@ -120,19 +121,13 @@ class LayersTask(ScheduleTask):
         The kind of pipelines.
     instance : PipelineInstance
         The pipeline.
-    searches : tuple of Heuristic
-        Heuristics that search the orders of one split.
+    problem : Problem
+        That of an even split.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = LAYER_STEPS
     proves_instance: ClassVar[bool] = False
-
-    def __init__(
-        self, kind: Any, instance: PipelineInstance, problem: Problem, searches: tuple[Any, ...]
-    ) -> None:
-        super().__init__(kind, instance, problem)
-        self.searches = searches
-        self.balanced: IntArray | None = None
+    balanced: IntArray | None = None
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by the busiest device of any split."""
@@ -148,12 +143,6 @@ class LayersTask(ScheduleTask):
         self.balanced = answer.counts
         self.board.raise_bound(answer.bound, LAYERS)
 
-    def problem_of(self, given: Any) -> Problem:
-        """Return the problem of the split of a document, or of a `Schedule`."""
-        if isinstance(given, Schedule):
-            return lower_split(self.instance, given.problem.choice)
-        return lower_split(self.instance, counts_of_document(self.instance, given)[0])
-
     def listed(self, counts: IntArray) -> Schedule | None:
         """Return the best of a few list schedules of a split, None where all get stuck."""
         problem = lower_split(self.instance, counts, scale=self.scale)
@@ -165,15 +154,13 @@ class LayersTask(ScheduleTask):
         found = (made for _, made in valid_lists(problem, rules))
         return min(found, key=lambda each: each.value, default=None)
 
-    def admit(
-        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
-    ) -> Incumbent | None:
-        """Check a schedule of any split."""
+    def wrong_choice(self, schedule: Schedule) -> str | None:
+        """Return that the layers are not shared out."""
         counts, layers = schedule.problem.choice, self.instance.layers
         is_split = counts.shape == (len(layers.names), self.instance.num_stages)
         if not is_split or counts.sum() != layers.body.count or np.any(counts.sum(axis=0) < 1):
-            raise WrongScheduleError(f"{by}: no split of the layers")
-        return admit_checked(schedule, by, best, order)
+            return "no split of the layers"
+        return None
 
     def verify(self, limits: SearchLimits) -> bool | None:
         """Nothing is proved by CP-SAT alone but the bound of all splits."""

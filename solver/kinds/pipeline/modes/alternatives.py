@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.run.step import Turn
 
 NEARBY = "other modes"
 """Name of this search in reports."""
@@ -71,22 +71,13 @@ def alternatives_of(problems: ModeProblems, best: Schedule, clock: Clock) -> Ite
         yield Alternative(stage, mode, schedule)
 
 
-def improve(problems: ModeProblems, board: Board, clock: Clock) -> None:
-    """Change modes of single stages as long as that gives better schedules.
-
-    Parameters
-    ----------
-    problems : ModeProblems
-        Problems of all choices.
-    board : Board
-        Has a schedule; better ones are proposed.
-    clock : Clock
-        Its time.
-    """
+def improve(turn: Turn) -> None:
+    """Change modes of single stages as long as that gives better schedules."""
+    board, clock = turn.board, turn.clock
     while not clock.is_over and not board.is_closed:
         best = board.schedule
         assert best is not None
-        for each in alternatives_of(problems, best, clock.share(0.5)):
+        for each in alternatives_of(turn.task.problems, best, clock.share(0.5)):
             if each.schedule is not None and each.schedule.value < best.value:
                 board.propose(each.schedule, NEARBY)
                 break

@@ -117,8 +117,7 @@ def _published(request: Request) -> list[Order]:
     base = next((each for each in known if each.obstacle(request.instance) is None), None)
     if base is None or base.orders is None:
         raise NotApplicableError(f"needs a placement of {', '.join(ORDERED_BY)}")
-    orders: list[Order] = base.orders(request)
-    return orders
+    return base.orders(request)
 
 
 def _with_recomputing(problem: Problem, ops: IntArray) -> IntArray:

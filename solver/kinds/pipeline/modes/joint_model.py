@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
@@ -55,12 +55,48 @@ def add_reservoir(cp: cp_model.CpModel, events: list[MemoryEvent], limit: Fracti
     return level <= LARGEST_LEVEL
 
 
-class JointModel:
+class ChoiceModel:
+    """A model of what is chosen and of the order of ops, in ticks.
+
+    It is searched as models of problems are, see `ppsolve.solver.exact.search.CpsatSearch`.
+
+    Parameters
+    ----------
+    lower, upper : int
+        Smallest and largest makespan to look for.
+    """
+
+    start: list[Any]
+    end: list[Any]
+
+    def __init__(self, lower: int, upper: int) -> None:
+        self.lower, self.upper = lower, upper
+        self.cp = cp_model.CpModel()
+        self.traits = ModelTraits(has_plain_intervals=False)
+        self.memory_is_exact = True
+
+    def _events_of(self, pool: Pool) -> Iterator[list[MemoryEvent]]:
+        """Yield what ops that are always there take from a pool, then what they give back."""
+        for ops, indices, sign, moments in (
+            (pool.acquire_op, pool.acquire_amount, 1, self.start),
+            (pool.release_op, pool.release_amount, -1, self.end),
+        ):
+            pairs = zip(ops.tolist(), indices.tolist(), strict=True)
+            yield [MemoryEvent(moments[op], sign * pool.amounts[n], True) for op, n in pairs]
+
+    def _add_pool(self, events: list[MemoryEvent], limit: Fraction) -> None:
+        self.memory_is_exact &= add_reservoir(self.cp, events, limit)
+
+    def adopt(self, schedule: Schedule) -> Schedule:
+        """Return a schedule as it is: alike micro-batches may have other choices."""
+        return schedule
+
+
+class JointModel(ChoiceModel):
     """All modes of all micro-batches and the order of ops in one model.
 
     The ops that every mode has come first, with the numbers that they have where all is kept; each
-    mode adds optional ops. It is searched as models of problems are, see
-    `ppsolve.solver.exact.search.CpsatSearch`.
+    mode adds optional ops.
 
     Parameters
     ----------
@@ -71,14 +107,11 @@ class JointModel:
     """
 
     def __init__(self, problems: ModeProblems, lower: int, upper: int) -> None:
+        super().__init__(lower, upper)
         self.problems, self.modes = problems, problems.modes
-        self.lower, self.upper = lower, upper
         self.problem = problems.problem(np.zeros(self.modes.shape, dtype=np.int64))
         # Of the ops that every mode has; that all of them fit is not asked.
         self.implied = ImpliedOrder(self.problem)
-        self.cp = cp_model.CpModel()
-        self.traits = ModelTraits(has_plain_intervals=False)
-        self.memory_is_exact = True
         self._grid = {kind: self.problem.grid(kind) for kind in ("F", self._returning)}
         self._optional: dict[str, Any] = {}
         self._lengthened: set[int] = set()
@@ -231,22 +264,13 @@ class JointModel:
     def _add_pools(self) -> None:
         problem = self.problem
         for pool in problem.pools:
-            events = self._events[pool.name]
-            for ops, index, sign in (
-                (pool.acquire_op, pool.acquire_amount, 1),
-                (pool.release_op, pool.release_amount, -1),
-            ):
-                for op, number in zip(ops.tolist(), index.tolist(), strict=True):
-                    moment = self.start[op] if sign > 0 else self.end[op]
-                    events.append(MemoryEvent(moment, sign * pool.amounts[number], True))
-            limit = pool.limit - pool.initial
-            self.memory_is_exact &= add_reservoir(self.cp, events, limit)
+            events = sum(self._events_of(pool), self._events[pool.name])
+            self._add_pool(events, pool.limit - pool.initial)
         offload = self.modes.offload
         if offload is not None and offload.host_capacity is not None:
             for device in range(self.modes.instance.num_devices):
                 limit = entry_at(offload.host_capacity, device)
-                events = self._events[f"host of device {device}"]
-                self.memory_is_exact &= add_reservoir(self.cp, events, limit)
+                self._add_pool(self._events[f"host of device {device}"], limit)
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice of modes."""
@@ -261,10 +285,6 @@ class JointModel:
             for number, literal in enumerate(row):
                 self.cp.add_hint(literal, int(number == choice[stage, microbatch]))
         self.cp.add_hint(self.objective, schedule.value)
-
-    def adopt(self, schedule: Schedule) -> Schedule:
-        """Return a schedule as it is: its micro-batches may have any modes."""
-        return schedule
 
     def schedule_of(self, solution: list[int]) -> Schedule:
         """Return the schedule of a solution of the model, of the problem of its modes."""

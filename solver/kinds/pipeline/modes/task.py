@@ -13,15 +13,14 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import MemoryModes, choice_of
+from ppsolve.models.kinds.pipeline.modes import MemoryModes
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
-from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.exact.question import EXACT, VARIANTS, ExactAnswer, SearchLimits
 from ppsolve.solver.kinds.pipeline.chosen import (
-    any_schedule,
+    ChoiceTask,
     has_best_choice,
-    search_model,
     search_orders,
+    solve_jointly,
 )
 from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     NEARBY,
@@ -32,8 +31,7 @@ from ppsolve.solver.kinds.pipeline.modes.alternatives import (
 from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE, ModeProblems
 from ppsolve.solver.kinds.pipeline.modes.search import MODES, ModeSearch
 from ppsolve.solver.kinds.pipeline.modes.variants import Variants
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.second_proof import search_below
+from ppsolve.solver.run.schedule_task import search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -78,19 +76,6 @@ def search_variants(turn: Turn) -> StopReason | None:
     return stop
 
 
-def solve_jointly(turn: Turn) -> StopReason | None:
-    """Search modes and orders with one model of CP-SAT."""
-    answer = turn.task.solve_jointly(turn.limits())
-    if answer.infeasible:
-        turn.board.is_refuted = turn.board.schedule is None
-        if turn.board.schedule is not None:
-            raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
-        return StopReason.INFEASIBLE
-    turn.board.units += answer.deterministic_time
-    reason: StopReason = answer.stop_reason
-    return reason
-
-
 def _last_share(turn: Turn) -> float:
     return 1 - turn.params.modes.price_share if decides_stages(turn) else 1.0
 
@@ -105,11 +90,6 @@ def is_timed_by_stage(turn: Turn) -> bool:
     """Apply where stages have modes of their own, and a clock runs."""
     is_timed = turn.clock.is_limited and not turn.options.deterministic
     return decides_stages(turn) and is_timed
-
-
-def improve_modes(turn: Turn) -> None:
-    """Change modes of single stages as long as that gives better schedules."""
-    improve(turn.task.problems, turn.board, turn.clock)
 
 
 def try_other_modes(turn: Turn) -> None:
@@ -136,7 +116,7 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
     Step(
         "orders", has_best_choice, lambda t: t.params.modes.order_share, search_orders, EXACT_SLACK
     ),
-    Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve_modes),
+    Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve),
     Step(
         VARIANTS,
         has_time_to_search,
@@ -153,7 +133,7 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
 """The steps of a pipeline whose modes are open."""
 
 
-class ModesTask(ScheduleTask):
+class ModesTask(ChoiceTask):
     """A pipeline whose memory modes are open.
 
     Every choice of modes has a problem of its own; `problem` is the relaxed one, whose bounds hold
@@ -167,8 +147,6 @@ class ModesTask(ScheduleTask):
         The pipeline.
     modes : MemoryModes
         Its modes.
-    searches : tuple of Heuristic
-        Heuristics that search the orders of one choice.
     problem : Problem
         The relaxed problem.
     """
@@ -176,16 +154,10 @@ class ModesTask(ScheduleTask):
     steps: ClassVar[tuple[Step | Steps, ...]] = MODE_STEPS
 
     def __init__(
-        self,
-        kind: Any,
-        instance: PipelineInstance,
-        modes: MemoryModes,
-        searches: tuple[Any, ...],
-        *,
-        problem: Problem,
+        self, kind: Any, instance: PipelineInstance, modes: MemoryModes, problem: Problem
     ) -> None:
         super().__init__(kind, instance, problem)
-        self.modes, self.searches = modes, searches
+        self.modes = modes
         self.problems = ModeProblems(modes, problem.scale)
         self.alternatives: list[Alternative] = []
 
@@ -194,20 +166,11 @@ class ModesTask(ScheduleTask):
         """Number of stages times micro-batches."""
         return math.prod(self.modes.shape)
 
-    def problem_of(self, given: Any) -> Problem:
-        """Return the problem of the modes of a document, or of a `Schedule`."""
-        if isinstance(given, Schedule):
-            return self.problems.problem(given.problem.choice)
-        return self.problems.problem(choice_of(self.modes, given)[0])
-
-    def admit(
-        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
-    ) -> Incumbent | None:
-        """Check a schedule of any choice that may be made."""
+    def wrong_choice(self, schedule: Schedule) -> str | None:
+        """Return that there are no such modes."""
         choice = schedule.problem.choice
-        if choice.shape != self.modes.shape or not self.modes.allows(choice):
-            raise WrongScheduleError(f"{by}: modes that may not be chosen")
-        return admit_checked(schedule, by, best, order)
+        is_choice = choice.shape == self.modes.shape and self.modes.allows(choice)
+        return None if is_choice else "modes that may not be chosen"
 
     @cached_property
     def obstacle_to_joint(self) -> str | None:
@@ -216,42 +179,24 @@ class ModesTask(ScheduleTask):
 
         return obstacle(self.problems)
 
-    def solve_jointly(self, limits: SearchLimits) -> ExactAnswer:
-        """Search modes and orders with one model of CP-SAT.
-
-        Parameters
-        ----------
-        limits : SearchLimits
-            Limits of the search.
-
-        Returns
-        -------
-        ExactAnswer
-        """
+    def joint_model(self, lower: int, upper: int | None) -> Any:
+        """Return a model with a literal for each mode of each stage and micro-batch."""
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
-        known = self.board.value
-        upper = self._horizon() if known is None else known
-        model = JointModel(self.problems, self.board.bound.value, upper)
-        return search_model(model, self.board, limits)
-
-    def _horizon(self) -> int:
-        """Return a makespan within which there is a schedule, if there is any: all in turn."""
-        choices = (np.full(self.modes.shape, mode) for mode in range(len(self.modes.names)))
-        made = map(self.problems.problem, choices)
-        return sum(int(problem.duration.sum() + problem.lag.sum()) for problem in made)
+        if upper is None:  # all in turn
+            choices = (np.full(self.modes.shape, mode) for mode in range(len(self.modes.names)))
+            made = map(self.problems.problem, choices)
+            upper = sum(int(problem.duration.sum() + problem.lag.sum()) for problem in made)
+        return JointModel(self.problems, lower, upper)
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
-
         if self.modes.decide in {"all", "window"}:
             return self._search_few_choices(claimed, limits)
         if self.obstacle_to_joint is not None:
             # A schedule of the relaxed problem is none of a choice.
-            return replace(super().search_below(analytic, claimed, limits), schedule=None)
-        model = JointModel(self.problems, 0, self._horizon() if claimed is None else claimed - 1)
-        return any_schedule(model, limits)
+            return replace(search_below(self.implied, analytic, claimed, limits), schedule=None)
+        return super().search_below(analytic, claimed, limits)
 
     def _search_few_choices(self, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Ask one choice after the other, but for those that analytic bounds settle."""

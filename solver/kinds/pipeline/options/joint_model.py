@@ -7,23 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from ppsolve.models.core.options import OpenProblem
-from ppsolve.models.core.problem import Pool
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.exact.parameters import ModelTraits
-from ppsolve.solver.kinds.pipeline.modes.joint_model import MemoryEvent, add_reservoir
+from ppsolve.solver.kinds.pipeline.modes.joint_model import ChoiceModel, MemoryEvent
 from ppsolve.solver.kinds.pipeline.options.relaxed import at_their_fastest
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
-class OptionsModel:
+class OptionsModel(ChoiceModel):
     """Starts and ends of the ops of the base, and a literal for each option.
 
     An op that options cover runs by itself, or by one of them: then its start and its end are those
-    of the option. Alike micro-batches are in index order. It is searched as models of problems are,
-    see `ppsolve.solver.exact.search.CpsatSearch`.
+    of the option. Alike micro-batches are in index order.
 
     Parameters
     ----------
@@ -38,10 +34,8 @@ class OptionsModel:
     def __init__(
         self, problem: OpenProblem, lower: int, upper: int, only: Sequence[int] | None = None
     ) -> None:
-        self.problem, self.lower, self.upper = problem, lower, upper
-        self.cp = cp_model.CpModel()
-        self.traits = ModelTraits(has_plain_intervals=False)
-        self.memory_is_exact = True
+        super().__init__(lower, upper)
+        self.problem = problem
         base, fast = problem.base, ImpliedOrder(at_their_fastest(problem))
         self._only = frozenset(range(base.num_resources) if only is None else only)
         self._heads = fast.full.heads(base.release)
@@ -64,14 +58,17 @@ class OptionsModel:
         for resource in self._only:
             here[base.ops_by_resource[resource]] = True
         self._ticks = np.where(here, base.duration, problem.fastest).tolist()
-        self.end: list[Any] = [
+        self.end = [
             self.cp.new_int_var(0, upper, "") if op in self.alone else start + self._ticks[op]
             for op, start in enumerate(self.start)
         ]
         self._add_ops()
         self._add_order(fast)
         for number, pool in enumerate(base.pools):
-            self._add_pool(number, pool)
+            taken, given = self._events_of(pool)
+            events = taken + self._extras(number, 1, self.start) + given
+            events += self._extras(number, -1, self.end)
+            self._add_pool(events, pool.limit - pool.initial)
         self.cp.minimize(self.objective)
 
     def _add_ops(self) -> None:
@@ -126,22 +123,14 @@ class OptionsModel:
                 first = self.start[a] if ticks else self.end[a]
                 cp.add(first <= self.start[b])
 
-    def _add_pool(self, number: int, pool: Pool) -> None:
-        events: list[MemoryEvent] = []
-        for ops, indices, sign, moments in (
-            (pool.acquire_op, pool.acquire_amount, 1, self.start),
-            (pool.release_op, pool.release_amount, -1, self.end),
-        ):
-            amounts = (sign * pool.amounts[index] for index in indices.tolist())
-            events += [
-                MemoryEvent(moments[op], part, True)
-                for op, part in zip(ops.tolist(), amounts, strict=True)
-            ]
-            for option, literal in ((self.problem.options[n], z) for n, z in self.chosen.items()):
-                extra = [part for place, part in option.extra if place == number]
-                first = moments[option.ops[0]]
-                events += [MemoryEvent(first, sign * part, literal) for part in extra]
-        self.memory_is_exact &= add_reservoir(self.cp, events, pool.limit - pool.initial)
+    def _extras(self, pool: int, sign: int, moments: list[Any]) -> list[MemoryEvent]:
+        chosen = ((self.problem.options[n], literal) for n, literal in self.chosen.items())
+        return [
+            MemoryEvent(moments[option.ops[0]], sign * part, literal)
+            for option, literal in chosen
+            for place, part in option.extra
+            if place == pool
+        ]
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice."""
@@ -156,10 +145,6 @@ class OptionsModel:
         for op, literal in self.alone.items():
             self.cp.add_hint(literal, taken.isdisjoint(self.covering[op]))
         self.cp.add_hint(self.objective, schedule.value)
-
-    def adopt(self, schedule: Schedule) -> Schedule:
-        """Return a schedule as it is."""
-        return schedule
 
     def schedule_of(self, solution: list[int]) -> Schedule:
         """Return the schedule of a solution of the model, of the problem of its choice."""

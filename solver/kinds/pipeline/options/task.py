@@ -1,29 +1,33 @@
-"""Pipelines with fused blocks that are being solved: the table of their steps."""
+"""Pipelines in which ops may run as one or on other devices, while they are solved: their steps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.question import EXACT, FEW_DEVICES
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
-from ppsolve.solver.kinds.pipeline.chosen import any_schedule, has_best_choice, search_model
-from ppsolve.solver.kinds.pipeline.modes.task import solve_jointly
+from ppsolve.solver.kinds.pipeline.chosen import (
+    ChoiceTask,
+    has_best_choice,
+    search_orders,
+    solve_jointly,
+)
 from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn, whole
+from ppsolve.solver.run.step import Step, Steps, Turn, replaced, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
@@ -34,6 +38,8 @@ from ppsolve.solver.run.steps import (
     has_time_to_search,
 )
 from ppsolve.solver.structure.implied import ImpliedOrder
+
+AVERAGE = "work of all devices"
 
 
 def fits_a_model(turn: Turn) -> bool:
@@ -114,11 +120,27 @@ OPTION_STEPS: tuple[Step | Steps, ...] = (
 )
 """The steps of a pipeline with fused blocks."""
 
+ORDERS = Step("orders", has_best_choice, lambda t: 0.3, search_orders, EXACT_SLACK)
 
-class OptionsTask(ScheduleTask):
-    """A pipeline whose ops may run as one.
+FILLER_STEPS = replaced(replaced(OPTION_STEPS, FUSED, ORDERS), FEW_DEVICES)
+"""The steps of a pipeline with fillers that several devices may run."""
 
-    Every choice has a problem of its own; `problem` is a relaxed one, whose bounds hold for all.
+
+def anywhere(problem: OpenProblem) -> Problem:
+    """Return a problem whose bounds hold for all devices: fillers with a choice take none."""
+    base = problem.base
+    counts, mobile = np.diff(base.resource_ptr), list(problem.covering)
+    owner = np.repeat(np.arange(base.num_ops), counts)
+    counts[mobile] = 0
+    return replace(
+        base,
+        resource_ptr=np.concatenate(([0], np.cumsum(counts))),
+        resource_idx=base.resource_idx[~np.isin(owner, mobile)],
+    )
+
+
+class OpenTask(ChoiceTask):
+    """A pipeline with an open problem.
 
     Parameters
     ----------
@@ -128,18 +150,53 @@ class OptionsTask(ScheduleTask):
         The pipeline.
     problem : OpenProblem
         Its ops and options.
+    relaxation : Problem
+        A plain problem whose bounds hold for all choices.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = OPTION_STEPS
-
-    def __init__(self, kind: Any, instance: Instance, problem: OpenProblem) -> None:
-        super().__init__(kind, instance, relaxed(problem))
+    def __init__(
+        self, kind: Any, instance: Instance, problem: OpenProblem, relaxation: Problem
+    ) -> None:
+        super().__init__(kind, instance, relaxation)
         self.open = problem
 
     @property
     def tick_error(self) -> int:
         """As of the base: no op of an option is longer than its ops by more than a tick."""
         return self.open.base.tick_error
+
+    def wrong_choice(self, schedule: Schedule) -> str | None:
+        """Return that options cover an op twice."""
+        is_choice = self.open.allows(schedule.problem.choice)
+        return None if is_choice else "options of which two cover one op"
+
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
+        """Run a heuristic on the base; it may return a schedule of any choice."""
+        base = self.open.base
+        self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
+
+    def joint_model(self, lower: int, upper: int | None) -> Any:
+        """Return a model with a literal for each option."""
+        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
+
+        if upper is None:  # all in turn
+            upper = int(self.open.base.duration.sum() + self.open.base.lag.sum())
+        return OptionsModel(self.open, lower, upper)
+
+
+class OptionsTask(OpenTask):
+    """A pipeline whose ops may run as one.
+
+    Parameters
+    ----------
+    kind, instance, problem
+        As of `OpenTask`.
+    """
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = OPTION_STEPS
+
+    def __init__(self, kind: Any, instance: Instance, problem: OpenProblem) -> None:
+        super().__init__(kind, instance, problem, relaxed(problem))
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule of two relaxed problems."""
@@ -150,48 +207,33 @@ class OptionsTask(ScheduleTask):
         value, resource = last_forward(self.open)
         self.board.raise_bound(value, LAST_FORWARD, resource)
 
-    def problem_of(self, given: Any) -> Problem:
-        """Return the problem of the choice of a document, or of a `Schedule`."""
-        if isinstance(given, Schedule):
-            return self.open.problem(given.problem.choice)
-        found: Problem = self.kind.problem_of(self.instance, exact=False, document=given)
-        return found
 
-    def admit(
-        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
-    ) -> Incumbent | None:
-        """Check a schedule of any choice."""
-        if not self.open.allows(schedule.problem.choice):
-            raise WrongScheduleError(f"{by}: options of which two cover one op")
-        return admit_checked(schedule, by, best, order)
+class FillersTask(OpenTask):
+    """A pipeline with fillers that several devices may run.
 
-    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
-        """Run a heuristic on the base; it may return a schedule of any choice."""
-        base = self.open.base
-        self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
+    Parameters
+    ----------
+    kind, instance, problem
+        As of `OpenTask`.
+    """
 
-    def _model(self, lower: int, upper: int | None) -> Any:
-        from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
+    steps: ClassVar[tuple[Step | Steps, ...]] = FILLER_STEPS
 
-        if upper is None:  # all in turn
-            upper = int(self.open.base.duration.sum() + self.open.base.lag.sum())
-        return OptionsModel(self.open, lower, upper)
+    def __init__(self, kind: Any, instance: Instance, problem: OpenProblem) -> None:
+        super().__init__(kind, instance, problem, anywhere(problem))
 
-    def solve_jointly(self, limits: SearchLimits) -> ExactAnswer:
-        """Search options and orders with one model of CP-SAT.
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Raise the bound by every analytic rule, and by the mean work of the devices.
 
-        Parameters
-        ----------
-        limits : SearchLimits
-            Limits of the search.
-
-        Returns
-        -------
-        ExactAnswer
+        No device works before the first op that it may run can start, nor in the time that must
+        pass after the last one.
         """
-        board = self.board
-        return search_model(self._model(board.bound.value, board.value), board, limits)
-
-    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
-        """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        return any_schedule(self._model(0, None if claimed is None else claimed - 1), limits)
+        super().find_bounds(clock)
+        base, dag = self.open.base, self.implied.full
+        heads = dag.heads(base.release)
+        rest = dag.tails(base.duration) - base.duration
+        work, mobile = int(base.duration[base.is_compute].sum()), list(self.open.covering)
+        for resource in base.span_resources.tolist():
+            ops = np.union1d(base.ops_by_resource[resource], mobile)
+            work += int(heads[ops].min() + rest[ops].min())
+        self.board.raise_bound(-(-work // len(base.span_resources)), AVERAGE)

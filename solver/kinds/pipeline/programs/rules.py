@@ -421,7 +421,7 @@ def simulated_entry(
         proposal.orders,
     )
     problem = proposal.schedule.problem
-    entry = PIPELINE.entry_of(instance, problem, outcome, with_schedule=True)
+    entry = PIPELINE.entry_of(instance, problem, outcome)
     error = problem.scale.time(problem.tick_error) or None
     unit = PIPELINE.value_unit(instance)
     update = {"kind": PIPELINE.name, "value_unit": unit, "tick_error": error}

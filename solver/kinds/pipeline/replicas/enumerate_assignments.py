@@ -58,20 +58,10 @@ def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
     return range(1, num_microbatches - replicas.count + 2)
 
 
-def has_few(instance: PipelineInstance, params: EnumerationParams = EnumerationParams()) -> bool:
-    """Return true if the assignments of a pipeline with replicas are few enough to go through.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-    params : EnumerationParams
-
-    Returns
-    -------
-    bool
-    """
+def has_few(instance: PipelineInstance) -> bool:
+    """Return true if the assignments of a pipeline with replicas are few enough to go through."""
     assert instance.replicas is not None
-    count = instance.num_microbatches
+    count, params = instance.num_microbatches, EnumerationParams()
     sizes = set_sizes(instance.replicas, count)
     ops = instance.num_stages * len(instance.times.by_kind())
     return (

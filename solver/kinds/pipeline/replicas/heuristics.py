@@ -61,8 +61,7 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
 
     def propose(request: Request) -> Proposal:
         if request.instance.replicas is None:
-            alone: Proposal = heuristic.propose(request)
-            return alone
+            return heuristic.propose(request)
         parts = []
         for asked in _requests(request):
             obstacle = heuristic.obstacle(asked.instance)

@@ -44,7 +44,6 @@ class ReplicaSearch:
         Seed of the random numbers, from 1.
     clock : Clock, optional
         Clock of the step; bounds of fixed replicas take a part of it.
-    params : ReplicaSearchParams
 
     Attributes
     ----------
@@ -53,14 +52,9 @@ class ReplicaSearch:
     """
 
     def __init__(
-        self,
-        shape: ReplicaShape,
-        flow: Flow,
-        seed: int,
-        clock: Clock | None = None,
-        params: ReplicaSearchParams = ReplicaSearchParams(),
+        self, shape: ReplicaShape, flow: Flow, seed: int, clock: Clock | None = None
     ) -> None:
-        self.shape, self.flow, self.seed, self.params = shape, flow, seed, params
+        self.shape, self.flow, self.seed, self.params = shape, flow, seed, ReplicaSearchParams()
         self.sizes = sizes_of(flow, shape.alone)
         self.loads = self.sizes.load.reshape(flow.num_microbatches, -1)
         self.work = self.loads.sum(axis=1)

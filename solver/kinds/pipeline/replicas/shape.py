@@ -63,7 +63,6 @@ class ReplicaShape:
         The pipeline; one without replicas has one.
     scale : TimeScale
         Tick of all times, up to whose multiples they are rounded.
-    params : ReplicaShapeParams
 
     Raises
     ------
@@ -71,13 +70,8 @@ class ReplicaShape:
         Micro-batches of the pipeline pass different positions or hold two resources at once.
     """
 
-    def __init__(
-        self,
-        instance: PipelineInstance,
-        scale: TimeScale,
-        params: ReplicaShapeParams = ReplicaShapeParams(),
-    ) -> None:
-        self.scale, self.params = scale, params
+    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
+        self.scale, self.params = scale, ReplicaShapeParams()
         self.replicas = instance.replicas or Replicas(count=1, assignment="fixed")
         self.take(instance)
         self.patterns, self.ways, self.sample = self._ways()
@@ -117,8 +111,7 @@ class ReplicaShape:
     @property
     def alone(self) -> IntArray:
         """Durations of the ops of one replica that belong to no micro-batch, in ticks."""
-        durations: IntArray = self.whole.duration[self.whole.microbatch == FREE]
-        return durations
+        return self.whole.duration[self.whole.microbatch == FREE]
 
     def counts(self) -> list[int]:
         """Return the numbers of micro-batches that a replica may run."""

@@ -16,7 +16,6 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import first_members, lower_joint, lower_replicas
 from ppsolve.models.kinds.pipeline.replicas import Members, fault
-from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.bounds.flow.flow import Flow, flow_of
 from ppsolve.solver.bounds.registry import assignment_bounds, flow_bounds
 from ppsolve.solver.clock import Clock
@@ -349,8 +348,7 @@ class FreeTask(ReplicasTask):
         """Return the problem of the assignment that a document, or a `Schedule`, has."""
         if isinstance(given, Schedule):
             return lower_joint(self.instance, members_of(given.problem))
-        problem: Problem = self.kind.lower(self.instance, document=given)
-        return problem
+        return self.kind.lower(self.instance, document=given)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound for all assignments; refuse memory that holds too little."""
@@ -373,16 +371,10 @@ class FreeTask(ReplicasTask):
             problem = lower_joint(self.instance, members_of(found.problem))
             self.board.propose(Schedule(problem, found.start), "exchange")
 
-    def admit(
-        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
-    ) -> Incumbent | None:
-        """Check a schedule of any assignment."""
-        wrong = fault(
-            self.instance.replicas, members_of(schedule.problem), self.instance.num_microbatches
-        )
-        if wrong:
-            raise WrongScheduleError(f"{by}: {wrong}")
-        return admit_checked(schedule, by, best)
+    def wrong_choice(self, schedule: Schedule) -> str | None:
+        """Return the fault of its assignment."""
+        members, count = members_of(schedule.problem), self.instance.num_microbatches
+        return fault(self.instance.replicas, members, count)
 
 
 def _exact_steps(task: ScheduleTask) -> list[Step]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import Bottleneck, HeuristicStatus, Result, StopReason
+from ppsolve.models.core.result import Bottleneck, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -24,23 +24,17 @@ from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.start import START
-from ppsolve.solver.run.step import Step, Steps, Stop, Turn, always, whole
+from ppsolve.solver.run.schedule_task import START, ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, always, whole
+from ppsolve.solver.run.steps import find_bounds
 from ppsolve.solver.run.task import Task
+from ppsolve.solver.structure.holds import MemoryInfeasible
 
 ORDERS_OF_RUNTIME = "runtime orders"
 """Name of this step, and of the bound of all orders, in reports."""
 
 
-def time_orders(turn: Turn) -> Stop | None:
-    """Time every order; say so where none fits."""
-    turn.task.find_bounds(turn.clock)
-    why = turn.task.infeasible
-    return None if why is None else Stop(StopReason.INFEASIBLE, why)
-
-
-RUNTIME_STEPS: tuple[Step | Steps, ...] = (Step(ORDERS_OF_RUNTIME, always, whole, time_orders),)
+RUNTIME_STEPS: tuple[Step | Steps, ...] = (Step(ORDERS_OF_RUNTIME, always, whole, find_bounds),)
 """The steps of a pipeline for a runtime of few orders: each is timed."""
 
 
@@ -68,12 +62,6 @@ class RuntimeTask(ScheduleTask):
         super().__init__(kind, instance, _problem(kind, instance, exact=exact))
         self.family = family
         self.settings: dict[str, RuntimeSettings] = {}
-        self._why: str | None = None
-
-    @property
-    def infeasible(self) -> str | None:
-        """Why none of the orders can be run, once all are timed."""
-        return self._why
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Time every order; the best one is the bound, unless the clock is over before."""
@@ -91,7 +79,7 @@ class RuntimeTask(ScheduleTask):
         if self.board.value is not None:
             self.board.raise_bound(self.board.value, ORDERS_OF_RUNTIME)
         elif least is not None:
-            self._why = f"{self._among('none')} fits; {least[1]}"
+            raise MemoryInfeasible(f"{self._among('none')} fits; {least[1]}")
 
     def _outcome(self, each: RuntimeSettings) -> HeuristicOutcome:
         try:
@@ -153,8 +141,7 @@ def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:
     modes = modes_of(instance)
     if modes is not None and has_open_modes(instance):
         return lower_pipeline(instance, exact=exact, choice=modes.relaxed)
-    problem: Problem = kind.lower(instance, exact=exact)
-    return problem
+    return kind.lower(instance, exact=exact)
 
 
 def _excess(schedule: Schedule | None) -> float:
