@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.core.units import WithUnits
 from ppsolve.models.documents.display import Pairs, ShownInNotebooks, counts_of
 
 
-class Instance(ShownInNotebooks, StrictModel):
+class Instance(ShownInNotebooks, WithUnits):
     """Base of all instances: a strict document that its ``kind`` names.
 
     Each kind declares `kind`, `name` and `time_unit` as fields of its own, in its own order.

@@ -49,6 +49,8 @@ def as_finite(value: Any) -> Decimal:
     absurdly large or absurdly small.
     """
     number = _within(value, MAX_NUMBER)
+    if type(value) is int:
+        return number
     rounded = _DOUBLE.plus(number)
     if rounded == number or _SHORT.plus(rounded) != rounded:
         return number

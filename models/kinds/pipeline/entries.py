@@ -450,7 +450,7 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
 
 def with_multiples(schema: dict[str, Any]) -> None:
     """Add capacities such as ``1.25p`` to the JSON Schema of the capacity."""
-    multiple = {"type": "string", "pattern": r"^ *[0-9.]*[pP] *$"}
+    multiple = {"type": "string", "pattern": r"^ *([0-9.]*[pP]|[0-9].*B) *$"}
     for given in schema["anyOf"]:
         if "items" in given:
             given["items"] = {"anyOf": [given["items"], multiple]}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ppsolve.models.core.units import WithUnits
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
@@ -270,13 +271,14 @@ class SearchSpace(StrictModel):
         return self
 
 
-class PlanRequest(StrictModel):
+class PlanRequest(WithUnits):
     """A model, a cluster, and what to choose from. All times share `time_unit`.
 
     `variants` are profiles of the same model with other tensor parallelism or recomputation, which
     the plan chooses from too.
     """
 
+    memory_unit: ClassVar[str] = "B"
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["plan"] = "plan"
     name: str = "plan"
