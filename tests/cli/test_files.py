@@ -8,6 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from ppsolve.models.documents.contents import RESULT
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.cli.output import check_writable
@@ -265,7 +266,7 @@ class TestResultsInTheWrongPlace:
     def test_a_result_is_no_instance(self, run, result, command):
         done = run(command[0], result, *command[1:])
         assert done.exit_code == 2
-        assert done.stderr == "error: result.json: this is a result, not an instance\n"
+        assert done.stderr == f"error: result.json: {RESULT}\n"
 
     def test_a_result_of_another_instance(self, run, here, result):
         other = {**TINY, "name": "less", "num_microbatches": 1}
