@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
-from pydantic import ModelWrapValidatorHandler, model_validator
+from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.base import StrictModel, did_you_mean, field_path
+from ppsolve.models.documents.base import StrictModel, did_you_mean, field_path, leaves
 from ppsolve.models.documents.errors import InputError, errors_about
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
@@ -116,3 +116,18 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         raise InputError(f'{message}, got the text "{text[:40]}"')
     amount = Fraction(found[1]) * sizes[found[2]] / sizes[unit]
     return Context(prec=400).divide(Decimal(amount.numerator), Decimal(amount.denominator))
+
+
+def finest_time(document: BaseModel) -> str | None:
+    """Return the time with the finest last digit, as in ``times.forward[3] = 0.333333333``.
+
+    Only one too fine for a common tick counts; otherwise a product or a quotient of fields is.
+    """
+    times = {*_FIELDS["time"].split()}
+    found = leaves(document.model_dump(exclude_none=True))
+    given = {at: Decimal(str(number)) for at, number in found if times & {*at}}
+    finest = min(given, key=lambda at: given[at].as_tuple().exponent, default=None)
+    if finest is None:
+        return None
+    digits = max(given.values()).adjusted() - int(given[finest].as_tuple().exponent)
+    return f"{field_path(finest)} = {given[finest]}" if digits > 11 else None

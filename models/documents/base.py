@@ -273,6 +273,19 @@ def field_path(location: Iterable[int | str]) -> str:
     return path
 
 
+def leaves(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the place and the value of all inside a document that is no object and no list."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*at, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+        else:
+            yield at, value
+
+
 def explain(
     error: ValidationError, model: type[BaseModel], source: str | None = None
 ) -> InputError:

@@ -18,6 +18,7 @@ from ppsolve.models.documents.base import (
     describe,
     did_you_mean,
     field_path,
+    leaves,
     validated,
 )
 from ppsolve.models.documents.contents import INSTANCE, RESULT, describe_document, refuse_others
@@ -305,14 +306,8 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
         Names the field of the number.
     """
     limit = MAX_MOMENT.adjusted()
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
-    while waiting:
-        at, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += [((*at, key), inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
-        elif isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
+    for at, value in leaves(data):
+        if isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
             try:
                 as_moment(value)
             except ValueError as error:

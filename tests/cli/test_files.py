@@ -63,7 +63,7 @@ class TestTimesWithoutACommonTick:
     def test_show_an_instance(self, run, options):
         done = run("show", "fine.json", *options)
         note = f"note: {ROUNDED}: of the given times at most 8 us lower"
-        assert done.stderr.splitlines() == [note]
+        assert done.stderr.splitlines() == [f"{note} (times.backward = 1E-9 has the most digits)"]
 
     @pytest.mark.parametrize("files", [("result.json",), ("fine.json", "result.json")])
     def test_show_a_result(self, run, files):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsolve
-from ppsolve.models.core.units import SIZES, amount_in
+from ppsolve.models.core.units import SIZES, amount_in, finest_time
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.plan.request import load_request, parse_request
 from tests.paths import ROOT
@@ -199,3 +199,32 @@ def test_a_deep_document_is_refused_by_its_fields() -> None:
         deep = [deep]
     with pytest.raises(InputError, match="expected a number"):
         pipeline(times={"forward": deep, "backward": 1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (
+            {"times": {"forward": [1, 0.3333333333333333], "backward": 20.25}},
+            "times.forward[1] = 0.3333333333333333",
+        ),
+        ({"times": {"forward": 1e9, "backward": 1e-9}}, "times.backward = 1E-9"),
+        ({"p2p": {"latency": [[0, 1], [0.12345678901234567, 0]]}}, "p2p.latency[1][0] = "),
+        ({"times": {"forward": 0.25, "backward": 2}}, None),
+        # Here thirds and the like are quotients.
+        ({"p2p": {"mode": "link", "bytes": 12345, "bandwidth": 9876543211}}, None),
+        ({"memory": {"capacity": 0.12345678901234567, "activation": 0}}, None),
+    ],
+)
+def test_the_time_that_has_the_finest_digit_is_named(changes: Any, named: str | None) -> None:
+    assert (finest_time(pipeline(**changes)) or "").startswith(named or "")
+    assert (finest_time(pipeline(**changes)) is None) is (named is None)
+
+
+def test_the_finest_time_of_other_kinds() -> None:
+    ops = [{"id": "a", "duration": 1e9}, {"id": "b", "duration": 1, "release": 1 / 3}]
+    graph = ppsolve.parse_instance({"kind": "graph", "resources": [], "ops": ops})
+    assert finest_time(graph) == "ops[1].release = 0.3333333333333333"
+    assert finest_time(load_request(ROOT / "instances/plans/small-12x4.plan.json")) is None
+    empty = ppsolve.parse_instance({"kind": "overlap", "nodes": []})
+    assert finest_time(empty) is None
