@@ -20,9 +20,6 @@ BYTES = {f"{prefix}B": Fraction(1000) ** power for power, prefix in enumerate(("
 BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)}
 SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
 
-DEEPEST = 12
-"""Levels of a document that are read; no field lies deeper."""
-
 _READ = frozenset({str, list, tuple, dict})  # all but numbers
 UNDECLARED = 'expected a plain number: no "unit" is declared here, as "memory" of a pipeline may'
 
@@ -70,7 +67,7 @@ def _units(time: str, memory: str) -> dict[str, str | None]:
 
 
 def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[Any, ...]) -> Any:
-    if len(at) == DEEPEST:
+    if len(at) > 12:  # no field lies so deep
         return value
     if isinstance(value, dict):
         memory = value.get("memory")

@@ -151,26 +151,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _texts(data: Any) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, dict):
-        yield from data
-        for value in data.values():
-            yield from _texts(value)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _texts(value)
-
-
 def _refuse_surrogates(data: Any) -> None:
     """Refuse half a character, written as an escape, which no file or terminal can show."""
-    for text in _texts(data):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            shown = json.dumps(text)[:60]
-            raise InputError(f"expected whole characters, got the text {shown}") from None
+    text = json.dumps(data, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = json.dumps(text[error.start : error.end])[:60]
+        raise InputError(f"expected whole characters, got the text {shown}") from None
 
 
 def _integer(text: str) -> int | Decimal:
