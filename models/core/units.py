@@ -20,7 +20,7 @@ BYTES = {f"{prefix}B": Fraction(1000) ** power for power, prefix in enumerate(("
 BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)}
 SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
 
-_READ = frozenset({str, list, tuple, dict})  # all but numbers
+_NESTED = frozenset({list, tuple, dict})
 UNDECLARED = 'expected a plain number: no "unit" is declared here, as "memory" of a pipeline may'
 
 _AMOUNT = re.compile(r"(\d+\.?\d*(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
@@ -67,21 +67,24 @@ def _units(time: str, memory: str) -> dict[str, str | None]:
 
 
 def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[Any, ...]) -> Any:
-    if len(at) > 12:  # no field lies so deep
-        return value
-    if isinstance(value, dict):
-        memory = value.get("memory")
-        declared = memory.get("unit") if isinstance(memory, dict) else None
-        if isinstance(declared, str):
-            units = units | dict.fromkeys(_FIELDS["memory"].split(), declared)
-        pairs = value.items()
-        return {key: _read(inner, units.get(key, unit), units, (*at, key)) for key, inner in pairs}
-    if isinstance(value, list | tuple) and not _READ.isdisjoint(map(type, value)):
+    if isinstance(value, str):
+        with errors_about(field_path(at)):
+            return value if unit is None else amount_in(value, unit)
+    read = _NESTED if unit is None else _NESTED | {str}
+    if isinstance(value, list | tuple) and not read.isdisjoint(map(type, value)) and len(at) < 12:
         return [_read(inner, unit, units, (*at, place)) for place, inner in enumerate(value)]
-    if unit is None or not isinstance(value, str):
+    if not isinstance(value, dict) or len(at) > 12:  # no field lies so deep
         return value
-    with errors_about(field_path(at)):
-        return amount_in(value, unit)
+    memory = value.get("memory")
+    declared = memory.get("unit") if isinstance(memory, dict) else None
+    if isinstance(declared, str):
+        units = units | dict.fromkeys(_FIELDS["memory"].split(), declared)
+    found = dict(value)
+    for key, inner in value.items():
+        own = units.get(key, unit)
+        if type(inner) in _NESTED or (own is not None and type(inner) is str):
+            found[key] = _read(inner, own, units, (*at, key))
+    return found
 
 
 def amount_in(text: str, unit: str) -> Decimal | str:
