@@ -204,9 +204,10 @@ def _sizes(given: dict[str, Any]) -> Iterator[Sizes]:
         except ValueError:
             message = f'expected whole numbers with commas, got "{given[name][:40]}"'
             raise InputError(message, field=option_of(name)) from None
-    for name in {"memory", "bandwidth", "node_bandwidth"} & given.keys():
+    units = {"memory": "B", "bandwidth": "B/s", "node_bandwidth": "B/s"}
+    for name in (name for name in units if name in given):
         with errors_about(option_of(name)):
-            given[name] = parse_number(given[name], "B" if name == "memory" else "B/s")
+            given[name] = parse_number(given[name], units[name])
     ways = map(str.strip, given["recompute"].split(","))
     with about_options({name: option_of(name) for name in Sizes.model_fields}):
         for shared, how in product(dict.fromkeys(given["tensor_parallel"]), dict.fromkeys(ways)):
