@@ -41,8 +41,7 @@ FIELDS = {
     "kineto-overlap FILE -o FILE` read those of the PyTorch profiler",
     "num_stages num_batches": "this is a config; `ppsolve convert visualizer FILE` reads it",
     "key family": "this is a bench file; `ppsolve bench report FILE` shows it",
-    "schedule": RESULT,
-    "status": RESULT,
+    **dict.fromkeys(("schedule", "status", "instance_document"), RESULT),
     "kind": INSTANCE,
 }
 """What documents are that have these fields."""
