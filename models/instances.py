@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.core.units import WithUnits
 from ppsolve.models.documents.display import Pairs, ShownInNotebooks, counts_of
 
 
-class Instance(ShownInNotebooks, StrictModel):
+class Instance(ShownInNotebooks, WithUnits):
     """Base of all instances: a strict document that its ``kind`` names.
 
     Each kind declares `kind` anew, and `name` with its default.

@@ -18,6 +18,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe, did_you_mean
+from ppsolve.models.documents.contents import RESULT, refuse_others
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 
@@ -100,8 +101,7 @@ def load_schedule(path: str | Path, problem: Problem) -> Schedule:
 def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a schedule (an object), got {describe(data)}")
-    if "kind" in data and data.keys().isdisjoint({"schedule", "status", "instance"}):
-        raise InputError("expected a result or a schedule, this is an instance")
+    refuse_others(data, "a result or a schedule", RESULT)
     document, path = data, ""
     if "schedule" in data:
         document, path = data["schedule"], "schedule."

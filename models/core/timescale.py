@@ -83,9 +83,10 @@ class TimeScale:
                 return cls(tick, unit)
         if exact:
             raise no_common_tick("give fewer digits, or do not ask for exact ticks")
-        # With 2**30 ticks no time grows by more than 1e-9 of the longest one, and sums over
-        # millions of ops stay below 2**53, so that they are still exact as doubles.
-        return cls(max(positive) / 2**30, unit, is_exact=False)
+        # With 10**9 ticks no time grows by more than 1e-9 of the longest one, and sums over
+        # 900,000 ops stay below 2**53. A power of ten lets every sum be a short decimal.
+        digits = math.floor(math.log10(max(positive))) - 9
+        return cls(Fraction(10) ** digits, unit, is_exact=False)
 
     def ticks(self, time: Fraction) -> int:
         """Return `time` in ticks, rounded up where the scale is not exact."""

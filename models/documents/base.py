@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import islice
 from numbers import Integral, Real
@@ -37,12 +37,24 @@ MAX_MOMENT = Decimal(10) ** 30
 _INTEGRAL, _NUMBERS = (int, Integral), (Decimal, int, float, Real)
 
 
+_DOUBLE = Context(prec=15)  # every decimal of so many digits survives as a double
+_SHORT = Context(prec=10)
+
+
 def as_finite(value: Any) -> Decimal:
     """Return a number of either sign as the exact decimal that its text says.
 
-    A `ValueError` says that it is no number, NaN, infinite, absurdly large or absurdly small.
+    A near-decimal, such as the double 0.30000000000000004, is the short decimal that it is in 15
+    digits, if that has at most 10. A `ValueError` says that it is no number, NaN, infinite,
+    absurdly large or absurdly small.
     """
-    return _within(value, MAX_NUMBER)
+    number = _within(value, MAX_NUMBER)
+    if type(value) is int:
+        return number
+    rounded = _DOUBLE.plus(number)
+    if rounded == number or _SHORT.plus(rounded) != rounded:
+        return number
+    return rounded.normalize()
 
 
 def as_clock(value: Any) -> Decimal:
@@ -259,6 +271,19 @@ def field_path(location: Iterable[int | str]) -> str:
         elif part.isidentifier() and part not in {"int", "float", "str"}:
             path += f".{part[:60]}" if path else part[:60]
     return path
+
+
+def leaves(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the place and the value of all inside a document that is no object and no list."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*at, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+        else:
+            yield at, value
 
 
 def explain(

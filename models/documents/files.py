@@ -17,20 +17,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ppsolve.models.documents.contents import BYTES, TEXTS, describe_text
 from ppsolve.models.documents.errors import InputError
 
 STANDARD_STREAM = "-"
-
-PICKLED = (
-    "expected JSON text, this looks like a pickle (nothing in it was run); "
-    "`ppsolve convert pipefisher --allow-pickle` reads PipeFisher's timelines"
-)
 
 LARGEST_INPUT = 256 * 2**20
 """Bytes that are read of one input; parsed JSON takes 6 to 7 times its text."""
 
 WRITER_SECONDS = 1.0
 """Seconds in which somebody has to open a named pipe that is read."""
+
+BEGINNING = 65_536
+"""Characters by which files are recognised."""
 
 SAFE_DIGITS = sys.int_info.str_digits_check_threshold
 """Python makes ints of this many digits whatever limit it has been given."""
@@ -125,10 +124,9 @@ def _as_text(data: bytes, source: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        # A pickle of a binary protocol begins with PROTO, then 2 to 5.
-        if data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5"):
-            raise InputError(PICKLED, source=source) from None
-        raise InputError(f"expected UTF-8 text, byte {error.start} is not", source=source) from None
+        found = describe_text(data[:BEGINNING].decode("latin-1"), BYTES)
+        expected = f"JSON text, {found}" if found else f"UTF-8 text, byte {error.start} is not"
+        raise InputError(f"expected {expected}", source=source) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -153,26 +151,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _texts(data: Any) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, dict):
-        yield from data
-        for value in data.values():
-            yield from _texts(value)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _texts(value)
-
-
 def _refuse_surrogates(data: Any) -> None:
     """Refuse half a character, written as an escape, which no file or terminal can show."""
-    for text in _texts(data):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            shown = json.dumps(text)[:60]
-            raise InputError(f"expected whole characters, got the text {shown}") from None
+    text = json.dumps(data, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = json.dumps(text[error.start : error.end])[:60]
+        raise InputError(f"expected whole characters, got the text {shown}") from None
 
 
 def _integer(text: str) -> int | Decimal:
@@ -212,7 +198,9 @@ def parse_json(text: str, source: str) -> Any:
             raise InputError("expected JSON, the file is empty", source=source) from None
         truncated = error.pos >= len(text.rstrip())
         hint = "the file ends too early (truncated?)" if truncated else error.msg
+        found = describe_text(text[:BEGINNING], TEXTS)
         message = f"not valid JSON: line {error.lineno}, column {error.colno}: {hint}"
+        message = f"expected JSON text, {found}" if found else message
         raise InputError(message, source=source) from None
     except RecursionError:
         raise InputError("not usable JSON: nested too deeply", source=source) from None

@@ -18,8 +18,10 @@ from ppsolve.models.documents.base import (
     describe,
     did_you_mean,
     field_path,
+    leaves,
     validated,
 )
+from ppsolve.models.documents.contents import INSTANCE, RESULT, describe_document, refuse_others
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
@@ -38,15 +40,6 @@ ENTRY_POINTS = "ppsolve.kinds"
 
 CARRIED = "instance_document"
 """Field of a result that holds its instance."""
-
-NO_INSTANCES = {
-    "plan": "this is a request for a plan; `ppsolve plan` reads it",
-    "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
-    "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
-    "curve": "this is a curve; `ppsolve show` draws it",
-    "what-if": "this is a what-if; `ppsolve show` and `ppsolve report` show it",
-}
-"""Refusals of other documents where an instance is expected."""
 
 
 def register(kind: Kind[Any]) -> None:
@@ -83,9 +76,8 @@ def kind_of(instance: Instance) -> Kind[Any]:
 
 def is_result(data: Any) -> bool:
     """Whether parsed JSON is a result, a heuristic's entry or a bare schedule."""
-    if not isinstance(data, dict):
-        return False
-    return "schedule" in data or "status" in data or ("ops" in data and "kind" not in data)
+    is_bare = isinstance(data, dict) and "ops" in data and "kind" not in data
+    return is_bare or describe_document(data) == RESULT
 
 
 def parse_instance(data: Any, source: str | None = None) -> Instance:
@@ -107,14 +99,13 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     """
     if not isinstance(data, dict):
         raise InputError(f"expected an object, got {describe(data)}", source=source)
-    if "schedule" in data or {"instance", "status"} <= data.keys():
-        raise InputError("this is a result, not an instance", source=source)
+    found = describe_document(data)
+    if found is not None and found != INSTANCE:
+        raise InputError(found, source=source)
     if "kind" not in data:
         text = f"this field is required (one of {', '.join(KINDS)})"
         raise InputError(text, source=source, field="kind")
     name = data["kind"]
-    if isinstance(name, str) and name in NO_INSTANCES:
-        raise InputError(NO_INSTANCES[name], source=source)
     kind = known_kind(name) if isinstance(name, str) else None
     if kind is None:
         word = name[:40] if isinstance(name, str) else ""
@@ -163,6 +154,7 @@ def instance_in(
         `data` is no result, or one that was written without its instance.
     """
     if not is_result(data):
+        refuse_others(data, "a result", RESULT, source)
         raise InputError("expected a result", source=source)
     document = data.get(CARRIED)
     if document is None and otherwise is not None:
@@ -313,14 +305,8 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
         Names the field of the number.
     """
     limit = MAX_MOMENT.adjusted()
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
-    while waiting:
-        at, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += [((*at, key), inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
-        elif isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
+    for at, value in leaves(data):
+        if isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
             try:
                 as_moment(value)
             except ValueError as error:

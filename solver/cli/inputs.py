@@ -98,7 +98,7 @@ def warn_of_units(instance: Instance, source: str) -> None:
     say(*(f"warning: {source}: {line}" for line in kind_of(instance).doubts(instance)))
 
 
-def note_rounding(error: float | None, unit: str) -> None:
+def note_rounding(error: float | None, unit: str, instance: Instance | None = None) -> None:
     """Say on stderr that times are rounded to ticks, if any are.
 
     Parameters
@@ -107,8 +107,10 @@ def note_rounding(error: float | None, unit: str) -> None:
         Most by which rounding makes the optimum longer.
     unit : str
         Its unit.
+    instance : Instance, optional
+        Where the times are.
     """
-    note = rounding_note(error, unit)
+    note = rounding_note(error, unit, instance)
     if note is not None:
         say(f"note: {note}")
 

@@ -202,8 +202,8 @@ def _print(solved: list[Solved], reporting: opt.Reporting) -> None:
         for result, (case, _) in zip(results, solved, strict=True):
             console.print(report(result, verbose=reporting.verbose, instance=case.instance))
     if len(results) > 1:
-        for result in results:
-            note_rounding(result.tick_error, result.time_unit)
+        for result, (case, _) in zip(results, solved, strict=True):
+            note_rounding(result.tick_error, result.time_unit, case.instance)
         console.print(
             comparison(results, fold_names=any(c.shown != c.instance.name for c, _ in solved))
         )

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsolve.models.core.result import Status
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.files import source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.studies.plan.request import load_request
@@ -30,7 +30,7 @@ from ppsolve.solver.cli.output import (
     stdout_console,
     write_chart,
 )
-from ppsolve.solver.studies.generate.flags import option_of
+from ppsolve.solver.studies.generate.flags import option_of, parse_number
 from ppsolve.solver.studies.plan import api
 from ppsolve.solver.views.plan import plan_chart, plan_line, plan_report
 from ppsolve.solver.views.progress import plan_progress
@@ -155,11 +155,11 @@ def plan_init_command(
     vocabulary: Annotated[int, value("N", "Words.")],
     batch_size: Annotated[int, value("N", "Samples of a step.")],
     devices: Annotated[int, value("X", "All devices.")],
-    memory: Annotated[float, value("X", "Bytes of a device, 80e9.")],
+    memory: Annotated[str, value("X", "Bytes of a device, 80GB.")],
     flops: Annotated[float, value("X", "FLOP/s that a device achieves, 180e12.")],
-    bandwidth: Annotated[float, value("X", "Bytes/s within a node, 200e9.")],
+    bandwidth: Annotated[str, value("X", "Bytes/s within a node, 200GB/s.")],
     node_bandwidth: Annotated[
-        float | None, value("X", "Bytes/s of a device between nodes, 25e9.")
+        str | None, value("X", "Bytes/s of a device between nodes, 25GB/s.")
     ] = None,
     devices_per_node: Annotated[int | None, value("X", "Of them in a node [all].")] = None,
     latency: Annotated[
@@ -201,6 +201,10 @@ def _sizes(given: dict[str, Any]) -> Iterator[Sizes]:
         except ValueError:
             message = f'expected whole numbers with commas, got "{given[name][:40]}"'
             raise InputError(message, field=option_of(name)) from None
+    units = {"memory": "B", "bandwidth": "B/s", "node_bandwidth": "B/s"}
+    for name in (name for name in units if name in given):
+        with errors_about(option_of(name)):
+            given[name] = parse_number(given[name], units[name])
     ways = map(str.strip, given["recompute"].split(","))
     with about_options({name: option_of(name) for name in Sizes.model_fields}):
         for shared, how in product(dict.fromkeys(given["tensor_parallel"]), dict.fromkeys(ways)):

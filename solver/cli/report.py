@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from rich.console import RenderableType
 
 from ppsolve.models.documents.base import validated
+from ppsolve.models.documents.contents import RESULT, refuse_others
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.studies.plan.result import Plan
 from ppsolve.models.studies.what_if import WhatIf
-from ppsolve.solver.api.kinds import CARRIED, NO_INSTANCES, is_result, refuse_huge_numbers
+from ppsolve.solver.api.kinds import CARRIED, is_result, refuse_huge_numbers
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.views.page.document import page
@@ -39,7 +40,7 @@ def report_command(
     shown: list[PageSchedule] = []
     studies: list[tuple[str, RenderableType]] = []
     for file in files:
-        data, source = _read(file), source_name(file)
+        data, source = read_json(file), source_name(file)
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind == "plan-result":
             plan = validated(Plan, data, source)
@@ -58,28 +59,14 @@ def report_command(
         save(output, text)
 
 
-def _read(file: Path) -> Any:
-    if file.suffix == ".jsonl":
-        raise InputError(
-            f"expected a result; this is a bench file, `ppsolve bench report {file.name}` shows it",
-            source=source_name(file),
-        )
-    return read_json(file)
-
-
 def _expect_result(data: Any, source: str) -> None:
     if is_result(data):
         if data.get(CARRIED) is None:
             text = "it carries no instance; expected a result, as `ppsolve optimize -o FILE` writes"
             raise InputError(text, source=source)
         return
-    kind = data.get("kind") if isinstance(data, dict) else None
-    message = "expected a result, a plan or a what-if"
-    if isinstance(kind, str) and kind in NO_INSTANCES:
-        message = f"expected a result, {NO_INSTANCES[kind]}"
-    elif kind is not None:
-        message = "expected a result, this is an instance; `ppsolve optimize -o FILE` writes one"
-    raise InputError(message, source=source)
+    refuse_others(data, "a result", RESULT, source)
+    raise InputError("expected a result, a plan or a what-if", source=source)
 
 
 def _winner(data: dict[str, Any], source: str, heuristics: list[str]) -> list[PageSchedule]:

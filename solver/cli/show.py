@@ -305,7 +305,7 @@ def _view(given: Given, frame: ViewOptions, *, exact: bool) -> RenderableType:
     assert given.instance is not None
     with about_file(given.instance, given.instance_source):
         problem = kind_of(given.instance).lower(given.instance, exact=exact)
-        _note_ticks(problem)
+        _note_ticks(problem, given.instance)
         return drawing_of(given.instance.kind).describe(given.instance, problem)
 
 
@@ -347,8 +347,8 @@ def _print_order(given: Given) -> None:
     _warn_of_reason(given.entry)
 
 
-def _note_ticks(problem: Problem) -> None:
-    note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit)
+def _note_ticks(problem: Problem, instance: Instance) -> None:
+    note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit, instance)
 
 
 def _checked(instance: Instance, given: Given, frame: ViewOptions, *, exact: bool) -> Drawn:
@@ -361,7 +361,7 @@ def _checked(instance: Instance, given: Given, frame: ViewOptions, *, exact: boo
         instance, given.data, given.owner, frame, exact=exact, source=given.source
     )
     assert drawn.shown.problem is not None
-    _note_ticks(drawn.shown.problem)
+    _note_ticks(drawn.shown.problem, instance)
     _warn_of_reason(entry)
     if entry is None:
         violations = violations or kind_of(instance).check(instance, given.data, exact=exact)

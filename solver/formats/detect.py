@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.contents import BYTES, TEXTS, describe_document, describe_text
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened
 from ppsolve.models.studies.trace import table
@@ -136,8 +139,11 @@ def _guess(path: Path) -> str:
             return name
     if path.suffix.lower() in {".csv", ".jsonl"}:
         return "table"
-    names = ", ".join(READERS)
-    raise InputError(f"this looks like none of {names}; give --format", source=str(path))
+    found = describe_text(start.decode("latin-1"), BYTES | TEXTS)
+    with suppress(ValueError):
+        found = describe_document(json.loads(start))
+    text = f"this looks like none of {', '.join(READERS)}; {found or 'give --format'}"
+    raise InputError(text, source=str(path))
 
 
 def _beginning(path: Path) -> bytes:

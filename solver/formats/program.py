@@ -15,6 +15,7 @@ import numpy as np
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.contents import RESULT, refuse_others
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
@@ -149,6 +150,7 @@ def read_program(
         if instance.plan is None:
             text = "expected the choices of the plan, which older versions left out: plan again"
             raise InputError(text, field="instance.plan")
+    refuse_others(data, "a result or a plan", RESULT)
     instance = instance or _carried(data)
     if heuristic is not None:
         data = entry_in(data, heuristic)

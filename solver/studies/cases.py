@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from ppsolve.models.core.result import Figure, Result, Status, StopReason
+from ppsolve.models.documents.base import as_json_number, as_moment
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -71,7 +72,7 @@ class CaseState:
             "value": self.value,
             "bound": None if self.is_infeasible else self.bound,
             "gap": self.gap,
-            "microbatch_time": None if self.value is None else float(self.value) / count,
+            "microbatch_time": self.value and as_json_number(as_moment(self.value) / count),
             "peak_memory": max(peaks.values(), default=None),
             "best_by": self.best_by,
             "reason": self.reason,

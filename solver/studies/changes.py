@@ -15,7 +15,7 @@ from ppsolve.models.documents.text import instance_data
 from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import DECISIONS
-from ppsolve.solver.studies.generate.flags import PerDevice, parse_number
+from ppsolve.solver.studies.generate.flags import PerDevice, parse_amount, parse_number
 from ppsolve.solver.studies.plan.placements import NamedPlacement, on_layout, parsed_pipeline
 
 
@@ -78,8 +78,8 @@ def values_of(text: str) -> list[Decimal | PerDevice]:
         Says what would be right.
     """
     if ":" not in text:
-        return [_value(part) for part in text.split(",")]
-    parts = [_value(part) for part in text.split(":")]
+        return [parse_amount(part) for part in text.split(",")]
+    parts = [parse_amount(part) for part in text.split(":")]
     if len(parts) not in {2, 3} or len({type(part) for part in parts}) > 1:
         raise InputError(f"expected FROM:TO:STEP in one unit, got {text[:40]!r}")
     is_multiple = isinstance(parts[0], PerDevice)
@@ -92,13 +92,6 @@ def values_of(text: str) -> list[Decimal | PerDevice]:
         raise InputError(f"expected at most 1000 points, got {count}")
     values = [first + place * step for place in range(count)]
     return [PerDevice(value) if is_multiple else value for value in values]
-
-
-def _value(text: str) -> Decimal | PerDevice:
-    word = text.strip().lower()
-    if word.endswith("p"):
-        return PerDevice(parse_number(word[:-1] or "1"))
-    return parse_number(word)
 
 
 def _listed(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

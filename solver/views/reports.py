@@ -56,7 +56,8 @@ def report(result: Result, *, verbose: bool = False, instance: Instance | None =
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     _append_count(title, result.value, wording.unit_of(result), result.time_unit)
-    rows = [*drawing.facts(result, instance), *bottleneck(result), *ending(result, verbose=verbose)]
+    rows = [*drawing.facts(result, instance), *bottleneck(result)]
+    rows += ending(result, verbose=verbose, instance=instance)
     parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
@@ -79,7 +80,9 @@ def bottleneck(result: Result) -> Iterator[tuple[str, str]]:
     yield "bottleneck", f"{found.why} ({proof}); it falls with {found.lowered_by}"
 
 
-def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
+def ending(
+    result: Result, *, verbose: bool, instance: Instance | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield why and when a run ended.
 
     Parameters
@@ -87,6 +90,8 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     result : Result
     verbose : bool
         Also yield the seed and the versions.
+    instance : Instance, optional
+        Names the time that made others round.
 
     Yields
     ------
@@ -94,7 +99,7 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """
     if result.reason:
         yield "reason", result.reason
-    note = wording.rounding_note(result.tick_error, result.time_unit)
+    note = wording.rounding_note(result.tick_error, result.time_unit, instance)
     if note:
         yield "rounding", note
     why = wording.spaced(result.stop_reason)
@@ -159,7 +164,7 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     style = wording.ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
     _append_count(title, entry.value, entry.value_unit or unit, unit)
-    note = wording.rounding_note(entry.tick_error, unit)
+    note = wording.rounding_note(entry.tick_error, unit, instance)
     rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
     return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.units import finest_time
+from ppsolve.models.instances import Instance
 from ppsolve.solver.views.figures import at_most
 
 STATUS_STYLE = {
@@ -41,7 +43,7 @@ def bubble_name(found: Result | HeuristicEntry) -> str:
     return "bubble ratio of device span" if is_of_span else "bubble ratio"
 
 
-def rounding_note(error: float | None, unit: str) -> str | None:
+def rounding_note(error: float | None, unit: str, instance: Instance | None = None) -> str | None:
     """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
 
     Parameters
@@ -49,6 +51,8 @@ def rounding_note(error: float | None, unit: str) -> str | None:
     error : float or None
         Time by which the optimum on ticks may exceed that of the given times.
     unit : str
+    instance : Instance, optional
+        Where the times are.
 
     Returns
     -------
@@ -56,9 +60,11 @@ def rounding_note(error: float | None, unit: str) -> str | None:
     """
     if not error:
         return None
+    finest = instance and finest_time(instance)
     return (
         "times are rounded up to whole ticks, and optima are of those: "
         f"of the given times at most {at_most(error)} {unit} lower"
+        + (f" ({finest} has the most digits)" if finest else "")
     )
 
 

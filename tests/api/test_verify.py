@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.core.result import Result, Status, StopReason
 from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.contents import INSTANCE
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.graph import GraphInstance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -229,7 +230,7 @@ def test_a_result_alone_is_checked_by_the_instance_that_it_carries(result: Path)
 def test_a_file_alone_has_to_be_a_result(tmp_path: Path) -> None:
     path = tmp_path / "shop.json"
     path.write_text(shop().model_dump_json(), encoding="utf-8")
-    assert check(str(path)) == (2, f"error: {path}: expected a result\n")
+    assert check(str(path)) == (2, f"error: {path}: expected a result, {INSTANCE}\n")
 
 
 def test_files_of_runtimes_have_no_bound(tmp_path: Path) -> None:

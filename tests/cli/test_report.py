@@ -108,4 +108,4 @@ def test_bench_files_are_shown_by_their_own_command(tmp_path):
     path.write_text("{}\n{}\n")
     done = run(path, "-o", "-")
     assert done.exit_code == 2
-    assert "ppsolve bench report runs.jsonl" in done.stderr
+    assert "`ppsolve bench report FILE` reads" in done.stderr

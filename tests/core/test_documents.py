@@ -14,6 +14,7 @@ from ppsolve.models.core.documents import load_schedule, parse_given
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.contents import INSTANCE
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json
 from ppsolve.solver.api.kinds import lower, parse_instance
@@ -203,7 +204,7 @@ def refused(data: Any, problem: Problem) -> tuple[str | None, str]:
         (
             {"kind": "graph", "ops": []},
             None,
-            "expected a result or a schedule, this is an instance",
+            f"expected a result or a schedule, {INSTANCE}",
         ),
         ({"schedule": 3}, "schedule", "expected an object, got 3"),
         (

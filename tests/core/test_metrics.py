@@ -123,8 +123,9 @@ def test_critical_path_and_slack_by_hand() -> None:
 
 
 def test_empty_work_has_no_bubbles() -> None:
-    problem = pipeline(times={"forward": 0, "backward": 0})
-    metrics = measure(Schedule(problem, np.zeros(4, dtype=np.int64)))
+    op = {"id": "a", "duration": 0, "resources": ["r"]}
+    problem = lower(parse_instance({"kind": "graph", "resources": ["r"], "ops": [op]}))
+    metrics = measure(Schedule(problem, np.zeros(1, dtype=np.int64)))
     assert (metrics.span_bubble_ratio, metrics.bubble_ratio, metrics.bubble_over_compute) == (
         0,
         0,

@@ -10,8 +10,9 @@ as many stages as any other, holds one activation for each of the p devices and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation, localcontext
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -31,6 +32,8 @@ from ppsolve.models.documents.errors import InputError
 
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Sums and products of decimals are exact in it, however many digits they have."""
+
+_MULTIPLE = re.compile(r"(\d{1,15}(?:\.\d{0,30})?|\.\d{1,30})?[pP]", re.ASCII)
 
 MAX_SEGMENTS = 10_000
 """Most segments of one op: far more than a stage has layers, each with two all-reduces at most."""
@@ -394,10 +397,8 @@ def in_amounts(data: Any) -> Any:
     memory = data.get("memory") if isinstance(data, dict) else None
     given = memory.get("capacity") if isinstance(memory, dict) else None
     entries = given if isinstance(given, list | tuple) else [given]
-    if not isinstance(memory, dict) or not any(isinstance(entry, str) for entry in entries):
-        return data
-    stages = count_stages(data)
-    if stages is None:
+    stages = count_stages(data) if any(isinstance(entry, str) for entry in entries) else None
+    if not isinstance(memory, dict) or stages is None:
         return data
     held = stages * count_slices(data.get("slices"))
     amounts = [_amount(entry, held, memory) for entry in entries]
@@ -427,12 +428,8 @@ def count_stages(data: dict[str, Any]) -> int | None:
 def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
     if not isinstance(entry, str):
         return entry
-    text, field = entry.strip().lower(), "memory.capacity"
-    try:
-        factor = as_decimal(Decimal(text.removesuffix("p") or "1")) if text[-1:] == "p" else None
-    except (InvalidOperation, ValueError):
-        factor = None
-    if factor is None:
+    found, field = _MULTIPLE.fullmatch(entry.strip()), "memory.capacity"
+    if found is None:
         expected = 'expected an amount, or a multiple such as "1.25p"'
         raise InputError(f"{expected}, got {describe(entry)}", field=field)
     activation = memory.get("activation")
@@ -443,14 +440,14 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
             f"expected an amount, not {entry.strip()}, where activations differ", field=field
         )
     try:
-        return factor * held * as_decimal(activation)
+        return Decimal(found[1] or 1) * held * as_decimal(activation)
     except ValueError:
         return 0  # the activation is refused by itself
 
 
 def with_multiples(schema: dict[str, Any]) -> None:
     """Add capacities such as ``1.25p`` to the JSON Schema of the capacity."""
-    multiple = {"type": "string", "pattern": r"^ *[0-9.]*[pP] *$"}
+    multiple = {"type": "string", "pattern": r"^ *([0-9.]*[pP]|[0-9].*B) *$"}
     for given in schema["anyOf"]:
         if "items" in given:
             given["items"] = {"anyOf": [given["items"], multiple]}

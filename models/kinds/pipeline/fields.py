@@ -106,10 +106,12 @@ class Memory(StrictModel):
     over lengths. With slices a forward takes `key_value` besides, the keys and values that later
     slices attend to; all of a micro-batch are given back when its last backward on the stage ends,
     that of slice 0. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations (of
-    whole micro-batches) per stage of all its devices together. With `recompute` or `offload`
-    activations need not be kept, see `ppsolve.models.kinds.pipeline.modes`.
+    whole micro-batches) per stage of all its devices together. With a `unit`, that of all numbers,
+    amounts may be texts such as ``80GB``. With `recompute` or `offload` activations need not be
+    kept, see `ppsolve.models.kinds.pipeline.modes`.
     """
 
+    unit: Literal["B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"] | None = None
     capacity: PerDevice = Field(json_schema_extra=with_multiples)
     activation: PerStageAndMicrobatch
     forward_peak: PerStageAndMicrobatch | None = None

@@ -20,6 +20,7 @@ from ppsolve.models.kinds.pipeline.entries import (
     check_length,
     count_slices,
     count_stages,
+    decimals,
     entry_at,
     has_costs,
     in_amounts,
@@ -110,6 +111,8 @@ class PipelineInstance(Instance):
                 entry = getattr(self.memory, field)
                 check_length(f"memory.{field}", entry, self.num_stages, "stage")
         numbers = self.in_numbers()
+        if not any(any(decimals(entry)) for entry in numbers.times.by_kind().values()):
+            raise InputError("expected some time above 0, all are 0", field="times")
         if numbers.memory is not None:
             self._check_amounts(numbers.memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")

@@ -58,8 +58,6 @@ def doubtful_units(instance: PipelineInstance) -> Iterator[str]:
     instance = instance.in_numbers()
     entries = instance.times.by_kind().values()
     ops = {time for entry in entries for time in decimals(entry) if time > 0}
-    if not ops:
-        return
     over = hops(instance)
     latencies = [entry_at(instance.p2p.latency, *pair) for _, *pair in over]
     questions = {

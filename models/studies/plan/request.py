@@ -5,11 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ppsolve.models.core.units import WithUnits
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
+from ppsolve.models.documents.contents import KINDS, refuse_others
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.studies.goodput.files import GradFields
@@ -270,13 +272,14 @@ class SearchSpace(StrictModel):
         return self
 
 
-class PlanRequest(StrictModel):
+class PlanRequest(WithUnits):
     """A model, a cluster, and what to choose from. All times share `time_unit`.
 
     `variants` are profiles of the same model with other tensor parallelism or recomputation, which
     the plan chooses from too.
     """
 
+    memory_unit: ClassVar[str] = "B"
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["plan"] = "plan"
     name: str = "plan"
@@ -380,6 +383,7 @@ def parse_request(data: Any, source: str | None = None) -> PlanRequest:
     if isinstance(data, dict) and data.get("kind", "plan") != "plan":
         text = f'expected "plan", got {describe(data["kind"])}'
         raise InputError(text, source=source, field="kind")
+    refuse_others(data, "a request for a plan", KINDS["plan"], source)
     return PlanRequest.parse(data, source)
 
 

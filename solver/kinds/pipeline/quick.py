@@ -61,7 +61,7 @@ class QuickAnswer:
 
 @dataclass(frozen=True, eq=False)
 class QuickAnswers:
-    """Answers on N pipelines of one shape."""
+    """Answers on N pipelines of one shape, times in 11 digits."""
 
     value: NDArray[np.float64]  # float64[N], nan where no schedule fits the memory
     bound: NDArray[np.float64]  # float64[N]
@@ -99,12 +99,18 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     if arrays:
         figures = _given(instance, arrays)
         found = [_answers(shape, part) for part in _parts(figures, shape)]
-        return QuickAnswers(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        value, bound, *names = (np.concatenate(column) for column in zip(*found, strict=True))
+        return QuickAnswers(_plain(value), _plain(bound), *names)
     scale = scale_of(instance, exact=False)
     figures = _own(instance, scale.ticks)
     value, bound, by, bound_by = (column[0] for column in _answers(shape, figures))
     time = None if np.isnan(value) else scale.time(int(value))
     return QuickAnswer(time, scale.time(math.ceil(bound)), by, bound_by)
+
+
+def _plain(times: Array) -> Array:
+    # Sums of doubles and of the list rule's ticks are off by a few parts in 1e12.
+    return np.array([float(f"{time:.11g}") for time in times])
 
 
 def _refuse_more(instance: PipelineInstance) -> None:
@@ -146,7 +152,7 @@ class _Figures(NamedTuple):
 def _own(instance: PipelineInstance, ticks: Any) -> _Figures:
     stages, devices = range(instance.num_stages), instance.stage_to_device
     times = [[ticks(entry_at(e, s)) for s in stages] for e in instance.times.by_kind().values()]
-    hop = np.zeros((2, len(devices)), dtype=np.int64)
+    hop = np.zeros((2, len(devices)), dtype=np.array(times).dtype)
     for stage, (a, b) in enumerate(pairwise(devices)):
         if a != b:
             hop[0, stage] = ticks(entry_at(instance.p2p.latency, a, b))

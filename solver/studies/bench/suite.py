@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.core.result import Figure, HeuristicEntry, Result, Status
+from ppsolve.models.documents.contents import INSTANCE, describe_document
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import MOST_MOMENTS, BenchFile, BenchRecord
 from ppsolve.solver.api import api
-from ppsolve.solver.api.kinds import NO_INSTANCES, is_result, load_instance, lower, parse_instance
+from ppsolve.solver.api.kinds import load_instance, lower, parse_instance
 from ppsolve.solver.api.registry import ENTRY_POINTS
 from ppsolve.solver.heuristics.own import is_spec, source_of
 from ppsolve.solver.run.progress import Progress
@@ -320,19 +321,10 @@ def _load(files: Iterable[str], tell: Callable[[str], None]) -> Iterator[Source]
             yield Source(path, load_instance(path))
             continue
         data = read_json(path)
-        if _is_instance(data):
+        if describe_document(data) == INSTANCE:
             yield Source(path, parse_instance(data, path))
         else:
             tell(f"note: {path} is not an instance, left out")
-
-
-def _is_instance(data: Any) -> bool:
-    """Whether a file of a directory is worth reading: no result, no plan, nothing else."""
-    return (
-        isinstance(data, dict)
-        and "kind" in data
-        and not (is_result(data) or data["kind"] in NO_INSTANCES)
-    )
 
 
 def _expand(files: Iterable[str]) -> Iterator[tuple[str, bool]]:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Literal
 
+from ppsolve.models.core.units import amount_in
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.documents.errors import InputError, errors_about
 
@@ -57,23 +59,41 @@ class Unequal:
 Numbers = Decimal | tuple[Decimal, ...]
 
 
-def parse_number(text: str) -> Decimal:
-    """Read one non-negative number, exactly as it is written.
+def parse_number(text: str, unit: str = "") -> Decimal:
+    """Read one non-negative number, exactly as it is written, or an amount in another unit.
 
-    Raises `InputError` where it is none; like all errors of this module without the option, which
-    `read_options` adds.
+    Parameters
+    ----------
+    text, unit : str
+        The number, and the unit of the amounts that it may be, as for `amount_in`.
+
+    Returns
+    -------
+    Decimal
+        The number. An `InputError` says that it is none; like all errors of this module without the
+        option, which `read_options` adds.
     """
     try:
-        return as_decimal(Decimal(text.strip()))
+        return as_decimal(Decimal(amount_in(text.strip(), unit)))
     except InvalidOperation:
         raise InputError(f'expected a number, got "{text}"') from None
     except ValueError as error:
         raise InputError(str(error)) from None
 
 
-def parse_numbers(text: str) -> Numbers:
-    """Read one number, or several separated by commas (one per stage or device)."""
-    parts = [parse_number(part) for part in text.split(",")]
+def parse_numbers(text: str, unit: str = "") -> Numbers:
+    """Read one number, or several separated by commas (one per stage or device).
+
+    Parameters
+    ----------
+    text, unit : str
+        As for `parse_number`.
+
+    Returns
+    -------
+    Decimal or tuple of Decimal
+    """
+    parts = [parse_number(part, unit) for part in text.split(",")]
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
@@ -123,9 +143,14 @@ def parse_capacity(text: str) -> Numbers | PerDevice | Literal["none"]:
     word = text.strip().lower()
     if word == "none":
         return "none"
-    if word.endswith("p"):
-        return PerDevice(parse_number(word[:-1] or "1"))
-    return parse_numbers(word)
+    return parse_amount(word) if word.endswith("p") else parse_numbers(text)
+
+
+def parse_amount(text: str) -> Decimal | PerDevice:
+    """Read an amount, or a multiple of activations such as ``1.5p``."""
+    word = text.strip().lower()
+    is_multiple = word.endswith("p")
+    return PerDevice(parse_number(word[:-1] or "1")) if is_multiple else parse_number(text)
 
 
 def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
@@ -149,7 +174,8 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "unequal": parse_unequal,
     **dict.fromkeys(TIMES, parse_times),
     **dict.fromkeys(("allreduce", "optimizer", "activation", "static"), parse_numbers),
-    **dict.fromkeys(("p2p", "p2p_bytes", "bandwidth"), parse_numbers),
+    **dict.fromkeys(("p2p", "bandwidth"), parse_numbers),
+    "p2p_bytes": partial(parse_numbers, unit="B"),
 }
 """How the text of an option is read; other options are taken as they are."""
 

@@ -417,3 +417,11 @@ def test_json_round_trip(seed: int) -> None:
     assert again == made
     assert type(made).model_validate_json(made.model_dump_json()) == made
     assert lower(again).duration.tolist() == lower(made).duration.tolist()
+
+
+@pytest.mark.parametrize("nothing", [0, [0, 0], [[0, 0, 0], 0]])
+def test_times_that_are_all_zero_are_refused(nothing: Any) -> None:
+    with pytest.raises(InputError, match="times: expected some time above 0, all are 0"):
+        instance(num_microbatches=3, times={"forward": nothing, "backward": 0})
+    one = instance(num_microbatches=3, times={"forward": nothing, "backward": [0, 0.5]})
+    assert one.times.forward is not None

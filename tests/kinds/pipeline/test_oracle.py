@@ -51,6 +51,7 @@ def pipelines(draw: st.DrawFn) -> dict[str, Any]:
         st.sampled_from([("forward", "backward"), ("forward", "backward_input", "backward_weight")])
     )
     data["times"] = {kind: draw(times) for kind in kinds}
+    assume(re.search("[1-9]", str(data["times"])))  # all zero are refused
     across = st.lists(TIMES, min_size=devices, max_size=devices)
     latency = TIMES | st.lists(across, min_size=devices, max_size=devices)
     data["p2p"] = {"latency": draw(latency)}

@@ -105,6 +105,19 @@ def test_values_are_plain_numbers():
     assert (repr(found.value), repr(found.bound)) == ("334.9", "333.9")
 
 
+def test_values_of_arrays_are_those_of_each_pipeline_and_plain():
+    forward = np.round(np.random.default_rng(1).uniform(8, 12, (40, 4)), 1)
+    times = {"forward": forward, "backward_input": forward * 1.1, "backward_weight": forward * 0.9}
+    options = {"p2p": {"latency": 0.3}, "memory": {"capacity": "1p", "activation": 1.1}}
+    base = pipeline(times=dict.fromkeys(times, 1), **options)
+    found = ppsolve.quick(base, **times)
+    for column, value in enumerate(found.value.tolist()):
+        own = {name: table[column].tolist() for name, table in times.items()}
+        alone = ppsolve.quick(pipeline(times=own, **options))
+        assert (value, found.bound[column]) == (alone.value, alone.bound)
+        assert len(repr(value)) <= len("123.45")
+
+
 def test_many_columns_are_cut_into_parts(monkeypatch):
     forward = np.linspace(50, 150, 25)
     whole = ppsolve.quick(pipeline(), forward=forward)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.studies import cases as search
 from ppsolve.solver.studies.changes import changes_of, values_of
@@ -149,6 +150,9 @@ def test_micro_batches_say_their_own_share():
     found = ppsolve.curve(pipeline, "microbatches", [4, 1, 2], time_limit=20)
     assert [(p.at, p.value) for p in found.points] == [(1, 6), (2, 9), (4, 15)]
     assert found.points[-1].microbatch_time == 15 / 4
+    tenths = pipeline.model_copy(update={"times": Times(forward=9.72, backward=19.44)})
+    found = ppsolve.curve(tenths, "microbatches", [4], time_limit=20)
+    assert repr(found.points[0].microbatch_time) == "36.45"
 
 
 @pytest.mark.parametrize(

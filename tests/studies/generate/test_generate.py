@@ -205,6 +205,12 @@ def test_parsers() -> None:
     ("call", "message"),
     [
         (lambda: read_options({"p2p": "x"}), '--p2p: expected a number, got "x"'),
+        (lambda: read_options({"forward": "24ms"}), "--forward: expected a plain number: no"),
+        (lambda: read_options({"p2p_bytes": "4mb"}), '--p2p-bytes: unknown unit "mb"; known: '),
+        (
+            lambda: generate(time_unit="msec", seed=1),
+            'time_unit: unknown unit "msec"; did you mean',
+        ),
         (lambda: read_options({"p2p": "-1"}), "--p2p: expected a number >= 0, got -1"),
         (lambda: read_options({"p2p": "nan"}), "--p2p: expected a finite number, got NaN"),
         (lambda: read_options({"p2p": "1,,2"}), '--p2p: expected a number, got ""'),
@@ -294,7 +300,7 @@ def test_command_takes_every_option() -> None:
     text = run(
         *("--devices", "3", "--microbatches", "5", "--forward", "1,2,3"),
         *("--backward-input", "2", "--backward-weight", "1.5", "--p2p", "0.5"),
-        *("--p2p-mode", "link", "--p2p-bytes", "10,20", "--bandwidth", "4"),
+        *("--p2p-mode", "link", "--p2p-bytes", "10,0.02kB", "--bandwidth", "4"),
         *("--capacity", "2,3,4", "--activation", "1", "--share", "0.25", "--static", "0.5"),
         *("--allreduce", "7", "--optimizer", "2", "--objective", "device_span"),
         *("--time-unit", "ms", "--name", "all"),

@@ -189,6 +189,12 @@ def test_one_request_has_every_tensor_parallelism_and_recomputation():
         )
 
 
+def test_amounts_may_have_units():
+    texts = options(memory="1.5MiB", bandwidth="0.2GB/s")
+    numbers = options(memory=1.5 * 2**20, bandwidth="2e8")
+    assert run("init", *texts).stdout == run("init", *numbers).stdout
+
+
 def test_without_a_file_the_request_goes_to_stdout():
     found = json.loads(run("init", *options(), "--sequence-parallel").stdout)
     assert found["kind"] == "plan"
@@ -203,6 +209,9 @@ def test_without_a_file_the_request_goes_to_stdout():
         ({"microbatch_sizes": "2,1"}, "expected ascending sizes, got 2, 1"),
         ({"flops": "nan"}, "--flops: "),
         ({"memory": "-1"}, "--memory: "),
+        ({"memory": "80gb"}, 'error: --memory: unknown unit "gb"; known: ns, us, ms, s, B, kB, MB'),
+        ({"memory": "80 ms"}, 'error: --memory: expected a number in B, got the text "80 ms"'),
+        ({"bandwidth": "80GB"}, "error: --bandwidth: expected a number in B/s"),
         ({"recompute": "all"}, "--recompute: "),
         ({"recompute": "none,all"}, "--recompute: "),
         (

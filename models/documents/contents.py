@@ -1,0 +1,97 @@
+"""What a file is that a command cannot read, and which command reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from ppsolve.models.documents.errors import InputError
+
+_PICKLE = (
+    "a pickle (nothing in it was run); "
+    "`ppsolve convert pipefisher --allow-pickle` reads PipeFisher's timelines"
+)
+_PICTURE = "a picture; `ppsolve show RESULT --svg FILE` draws one of a result"
+
+BYTES = {
+    r"\x80[\2-\5]": _PICKLE,
+    r"\x89PNG|%PDF": _PICTURE,
+    r"\x1f\x8b|PAR1": "a profile; `ppsolve convert trace FILE -o FOLDER` reads recorded runs",
+}
+"""What bytes are that are no UTF-8 and begin so, taken for Latin-1."""
+
+TEXTS = {
+    r"[(\]}][dl]?p0\n": _PICKLE,
+    r"(\s|<[?!][^>]*>)*<svg": _PICTURE,
+    r"(\s|<[?!][^>]*>)*<(html|title)": "a page; `ppsolve report RESULT -o FILE` makes one",
+    r"\{[^\n]*\}\n\{": "lines of JSON; `ppsolve bench report FILE` reads those of a benchmark",
+    r"(#.*\n|---\s|%YAML.*\n|\s)*[\w-]+:\s": "YAML; `ppsolve convert visualizer FILE.yaml` reads "
+    "configs of the visualizer",
+    r'[^{["\n]*,': "a table; `ppsolve convert torch-csv` reads PyTorch's schedules, "
+    "`ppsolve convert trace` recorded ops, `ppsolve goodput fit` step times",
+}
+"""What texts are that are no JSON and begin so."""
+
+INSTANCE = "this is an instance; `ppsolve optimize FILE -o RESULT` solves it"
+RESULT = "this is a result; `ppsolve show FILE` and `ppsolve report FILE -o PAGE` show it"
+FIELDS = {
+    "traceEvents": "this is a trace; `ppsolve convert trace FILE -o FOLDER` and `ppsolve convert "
+    "kineto-overlap FILE -o FILE` read those of the PyTorch profiler",
+    "num_stages num_batches": "this is a config; `ppsolve convert visualizer FILE` reads it",
+    "key family": "this is a bench file; `ppsolve bench report FILE` shows it",
+    **dict.fromkeys(("schedule", "status", "instance_document"), RESULT),
+    "kind": INSTANCE,
+}
+"""What documents are that have these fields."""
+
+KINDS = {
+    "plan": "this is a request for a plan; `ppsolve plan` reads it",
+    "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
+    "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
+    "curve": "this is a curve; `ppsolve show` draws it",
+    "what-if": "this is a what-if; `ppsolve show` and `ppsolve report` show it",
+}
+"""What documents of these kinds are, which are no instances."""
+
+
+def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:
+    """Recognise a file by its beginning.
+
+    Parameters
+    ----------
+    beginning, marks : str, mapping of str to str
+        The beginning of the file, and `TEXTS`, `BYTES` or both.
+
+    Returns
+    -------
+    str or None
+        What it looks like and the command that reads it, if that is known.
+    """
+    found = (told for mark, told in marks.items() if re.match(mark, beginning, re.IGNORECASE))
+    return next((f"this looks like {told}" for told in found), None)
+
+
+def describe_document(data: Any) -> str | None:
+    """Return a sentence on a JSON document by its kind, else by its fields, if it is known."""
+    if not isinstance(data, dict):
+        return None
+    of_kind = (told for kind, told in KINDS.items() if data.get("kind") == kind)
+    of_fields = (told for names, told in FIELDS.items() if {*names.split()} <= data.keys())
+    return next(chain(of_kind, of_fields), None)
+
+
+def refuse_others(data: Any, expected: str, allowed: str, source: str | None = None) -> None:
+    """Refuse a document that is known to be something else.
+
+    Parameters
+    ----------
+    data, expected, allowed : Any, str, str
+        Parsed JSON, what it should be, and what `describe_document` says of that.
+    source : str, optional
+        Its file, for the `InputError`.
+    """
+    found = describe_document(data)
+    if found not in {None, allowed}:
+        raise InputError(f"expected {expected}, {found}", source=source)
