@@ -13,6 +13,8 @@ from tests.paths import ROOT
 
 LANGUAGES = {SHELL, PYTHON, "json", "toml", ""}
 COMMAND = re.compile(r"^\s*(?:ppsolve|python|pip|mkdocs) ", re.MULTILINE)
+CUT = re.compile(r"\w~(?:\s|$)|\bleft out: |…")
+"""What tables say of cells and columns for which there was no room."""
 TEXTS = [
     pytest.param(path, id=str(path.relative_to(ROOT)))
     for path in PAGES
@@ -64,6 +66,23 @@ def test_what_does_not_run_says_why(page: Path) -> None:
     for snippet in snippets_of(page.read_text(encoding="utf-8")):
         for name in ("not run", "needs", "before"):
             assert snippet.marks.get(name, "said"), f"line {snippet.line}: {name} what?"
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_what_is_shown_is_compared_and_not_cut(page: Path) -> None:
+    """A block without a language is output of the commands before it, or says what else it is."""
+    for snippet in snippets_of(page.read_text(encoding="utf-8")):
+        if not snippet.language:
+            assert {"output", "not run"} & snippet.marks.keys(), f"line {snippet.line}"
+            assert CUT.search(snippet.text) is None, f"line {snippet.line}"
+
+
+def test_cells_and_columns_that_a_table_left_out_are_found() -> None:
+    assert CUT.findall("raise-comms   failed: severa~\n1 ~ 2 ~x\n  left out: rank (all)\nnam…") == [
+        "a~\n",
+        "left out: ",
+        "…",
+    ]
 
 
 @pytest.mark.docs
