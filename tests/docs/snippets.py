@@ -2,7 +2,8 @@
 
 A comment before a block says what cannot be seen from the block itself:
 
-- ``<!-- not run: REASON -->``: it cannot run here, for a reason that readers may know;
+- ``<!-- not run: REASON -->``: it cannot run here, or is no output, for a reason that readers may
+  know;
 - ``<!-- needs: MODULE -->``: it runs where this module is installed;
 - ``<!-- before: COMMANDS -->``: run first, to make the files that a reader already has;
 - ``<!-- output -->``: each line is printed by the block of commands before it; ``...`` leaves

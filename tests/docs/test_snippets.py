@@ -13,6 +13,8 @@ from tests.paths import ROOT
 
 LANGUAGES = {SHELL, PYTHON, "json", "toml", ""}
 COMMAND = re.compile(r"^\s*(?:ppsolve|python|pip|mkdocs) ", re.MULTILINE)
+CUT = re.compile(r"\w~(?:\s|$)|\bleft out: |…")
+"""What tables say of cells and columns for which there was no room."""
 TEXTS = [
     pytest.param(path, id=str(path.relative_to(ROOT)))
     for path in PAGES
@@ -25,12 +27,36 @@ JOURNEY = (
     "docs/how-to/memory.md",
     "docs/how-to/pytorch.md",
 )
+INSTALL = "python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt ."
+LAST = ["python examples/closed_loop.py loop/", "ppsolve diagnose loop/run -t 10"]
+"""What the first pages show and the test does not run: before everything else, and behind it."""
 TYPED = [
-    *("optimize", "show", "report", "generate", "optimize"),  # the quick start
-    *("optimize", "show", "optimize", "curve"),  # your pipeline
-    *("optimize", "show", "curve"),  # it does not fit
-    *("optimize", "optimize", "export", "check"),  # run it
+    "ppsolve optimize instances/memory_scan/scan-4x8-6.json -o result.json",
+    "ppsolve show result.json",
+    "ppsolve report result.json -o report.html",
+    "ppsolve generate --devices 4 --microbatches 8 --forward 100,90,90,140 --backward-input 95 "
+    "--backward-weight 60 --p2p 5 --capacity 1p -o mine.json",
+    "ppsolve optimize mine.json --time-limit 20",
+    "ppsolve optimize uneven.json --time-limit 20 -o result.json",
+    "ppsolve show result.json",
+    "ppsolve optimize uneven.json --placements linear,vshape -t 20",
+    "ppsolve curve uneven.json --capacity 2:8 -t 30",
+    "ppsolve optimize free.json --time-limit 20 -o result.json",
+    "ppsolve show free.json result.json",
+    "ppsolve curve free.json --capacity 15,20,25,30 --time-limit 20 --chart price.svg",
+    "ppsolve optimize mine.json --for torch -t 10 -o result.json",
+    "ppsolve optimize mine.json --for megatron -t 10",
+    "ppsolve export result.json --to torch -o order.csv",
+    "head -c 120 order.csv",
+    "ppsolve check mine.json order.csv",
 ]
+
+
+def commands(snippets: list[Snippet]) -> list[str]:
+    """Return what is typed, a command a line, without comments."""
+    text = "".join(one.text for one in snippets if one.language == SHELL)
+    lines = re.sub(r"\\\n", "", text).splitlines()
+    return [" ".join(re.sub(r"\s#.*", "", line).split()) for line in lines]
 
 
 @pytest.mark.docs
@@ -66,6 +92,23 @@ def test_what_does_not_run_says_why(page: Path) -> None:
             assert snippet.marks.get(name, "said"), f"line {snippet.line}: {name} what?"
 
 
+@pytest.mark.parametrize("page", TEXTS)
+def test_what_is_shown_is_compared_and_not_cut(page: Path) -> None:
+    """A block without a language is output of the commands before it, or says what else it is."""
+    for snippet in snippets_of(page.read_text(encoding="utf-8")):
+        if not snippet.language:
+            assert {"output", "not run"} & snippet.marks.keys(), f"line {snippet.line}"
+            assert CUT.search(snippet.text) is None, f"line {snippet.line}"
+
+
+def test_cells_and_columns_that_a_table_left_out_are_found() -> None:
+    assert CUT.findall("raise-comms   failed: severa~\n1 ~ 2 ~x\n  left out: rank (all)\nnam…") == [
+        "a~\n",
+        "left out: ",
+        "…",
+    ]
+
+
 @pytest.mark.docs
 def test_the_pages_lead_from_a_clone_to_an_exported_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,15 +116,25 @@ def test_the_pages_lead_from_a_clone_to_an_exported_schedule(
     """One reader follows the first pages in order, in one folder, with nothing else at hand."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    reader, typed = Reader(ROOT / JOURNEY[0], tmp_path), ""
-    for page in JOURNEY:
-        for snippet in snippets_of((ROOT / page).read_text(encoding="utf-8")):
-            if snippet.is_run:
-                bare = Snippet(snippet.line, snippet.language, snippet.text, {})
-                reader.follow(bare)
-                typed += snippet.text if snippet.language == SHELL else ""
-    assert re.findall(r"^ppsolve ([\w-]+)", typed, re.MULTILINE) == TYPED
+    reader = Reader(ROOT / JOURNEY[0], tmp_path)
+    snippets = [
+        snippet
+        for page in JOURNEY
+        for snippet in snippets_of((ROOT / page).read_text(encoding="utf-8"))
+    ]
+    assert commands(snippets) == [INSTALL, *TYPED, *LAST]
+    run = [Snippet(one.line, one.language, one.text, {}) for one in snippets if one.is_run]
+    assert commands(run) == TYPED
+    for bare in run:
+        reader.follow(bare)
     assert (tmp_path / "order.csv").read_text(encoding="utf-8").startswith("0F0,")
+
+
+def test_the_two_commands_of_the_readme_are_the_first_one_and_that_of_a_fresh_clone() -> None:
+    readme = snippets_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    start, test = (commands([one])[0] for one in readme if "not run" in one.marks)
+    assert start.startswith(f"{INSTALL} && ppsolve optimize instances/")
+    assert f"({test})" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
 def test_marks_belong_to_the_block_behind_them() -> None:
