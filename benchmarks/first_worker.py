@@ -22,7 +22,8 @@ from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import chosen_heuristics
 from ppsolve.solver.exact import search
 from ppsolve.solver.exact.exact import solve_exactly
-from ppsolve.solver.exact.question import SearchLimits
+from ppsolve.solver.exact.params import BisectionParams
+from ppsolve.solver.exact.question import Company, SearchLimits
 from ppsolve.solver.studies.generate.flags import PerDevice
 from ppsolve.solver.studies.generate.instances import generate
 
@@ -87,7 +88,7 @@ def measure(options: Mapping[str, Any]) -> tuple[int, list[float]]:
     search.configured = partial(watch.configured, original=original)
     try:
         limits = SearchLimits(seconds=5.0, workers=2)
-        solve_exactly(task.implied, task.board, limits)
+        solve_exactly(task.implied, task.board, limits, Company.NEW, BisectionParams())
     finally:
         search.configured = original
     return task.size, [*watch.built, *watch.first]

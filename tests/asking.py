@@ -7,7 +7,8 @@ from typing import Any
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
 from ppsolve.solver.exact import exact, search
-from ppsolve.solver.exact.question import ExactAnswer, Question, SearchLimits
+from ppsolve.solver.exact.params import BisectionParams
+from ppsolve.solver.exact.question import Company, ExactAnswer, Question, SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -31,4 +32,5 @@ def solve_exactly(
     incumbent: Schedule | None = None,
     board: Board | None = None,
 ) -> ExactAnswer:
-    return exact.solve_exactly(implied, board or Board.beginning(incumbent, lower), limits)
+    board = board or Board.beginning(incumbent, lower)
+    return exact.solve_exactly(implied, board, limits, Company.NEW, BisectionParams())

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
-from ppsolve.solver.clock import Clock
+from ppsolve.solver.bounds.params import ENDLESS, BoundsEffort, BoundsParams
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.memory_work import LaneMemory, raise_acquires, working_room
 from ppsolve.solver.structure.holds import whole_units
@@ -129,26 +128,20 @@ class MemoryWork:
     ----------
     implied : ImpliedOrder
         The problem, n ops, with its implied order.
-    clock : Clock, optional
-        Heads are raised until it is over.
+    effort : BoundsEffort
+        Heads are raised until its clock is over.
     """
 
-    def __init__(
-        self,
-        implied: ImpliedOrder,
-        clock: Clock | None = None,
-        params: BoundsParams = DEFAULT_PARAMS,
-    ) -> None:
-        self._graph = implied.full
-        self._clock = clock or Clock()
+    def __init__(self, implied: ImpliedOrder, effort: BoundsEffort = ENDLESS) -> None:
+        self._graph, self._clock, params = implied.full, *effort
         self._rounds = params.memory_rounds
         found = list(_local_nests(implied))
         amounts = [_amounts(implied, *parts) for parts in found]
         known = {each: each for each in dict.fromkeys(amounts)}
-        effort = sum(known[each].effort for each in amounts)
-        # Both acquires and times are thinned, so the effort falls with the square.
-        thinning = max(1, int((effort / params.memory_sums) ** 0.5 + 0.999))
-        expect(min(effort, params.memory_sums) / 10)  # most choices are left early
+        sums = sum(known[each].effort for each in amounts)
+        # Both acquires and times are thinned, so that effort falls with the square.
+        thinning = max(1, int((sums / params.memory_sums) ** 0.5 + 0.999))
+        expect(min(sums, params.memory_sums) / 10)  # most choices are left early
         tables = {each: _table_of(each, thinning, params) for each in known}
         self._nests = [
             _Nest(implied, lane, nest, tables[each])

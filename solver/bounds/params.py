@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from ppsolve.solver.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,13 @@ class BoundsParams:
 
 
 DEFAULT_PARAMS = BoundsParams()
+
+
+class BoundsEffort(NamedTuple):
+    """How far bounds go: costly parts are cut short once the clock is over, still validly."""
+
+    clock: Clock = Clock()
+    params: BoundsParams = DEFAULT_PARAMS
+
+
+ENDLESS = BoundsEffort()

@@ -18,7 +18,7 @@ from ppsolve.solver.bounds.one_machine import (
     preemptive_bound,
     return_bound,
 )
-from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
+from ppsolve.solver.bounds.params import DEFAULT_PARAMS, ENDLESS, BoundsEffort, BoundsParams
 from ppsolve.solver.bounds.spans import Spans, busy_ops, in_time
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.records import NEVER
@@ -38,20 +38,12 @@ class GraphPaths:
         n ops.
     graph : Dag
         Precedences to count.
-    clock : Clock, optional
+    effort : BoundsEffort
         Ends the search for spans of further devices.
-    params : BoundsParams
-        Limits of effort.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        graph: Dag,
-        clock: Clock | None = None,
-        params: BoundsParams = DEFAULT_PARAMS,
-    ) -> None:
-        self._problem, self._graph, self._clock, self._params = problem, graph, clock, params
+    def __init__(self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS) -> None:
+        self._problem, self._graph, self._effort = problem, graph, effort
 
     @cached_property
     def heads(self) -> IntArray:
@@ -66,7 +58,7 @@ class GraphPaths:
     @cached_property
     def spans(self) -> Spans:
         """Heads and tails relative to each device."""
-        return Spans(self._problem, self._graph, self._clock, self._params)
+        return Spans(self._problem, self._graph, self._effort)
 
     def longest(self) -> Reason:
         """Return the longest path of all ops."""
@@ -107,8 +99,8 @@ class Relaxations:
         params: BoundsParams = DEFAULT_PARAMS,
     ) -> None:
         self.implied = implied
-        self.clock = clock or Clock()
-        self.params = params
+        self._effort = BoundsEffort(clock or Clock(), params)
+        self.clock, self.params = self._effort
         self.problem = implied.problem
         self._one_machine: dict[tuple[int, int], Reason] = {}
 
@@ -132,21 +124,21 @@ class Relaxations:
     @cached_property
     def plain(self) -> GraphPaths:
         """Longest paths under the problem's own precedences."""
-        return GraphPaths(self.problem, self.implied.plain, self.clock, self.params)
+        return GraphPaths(self.problem, self.implied.plain, self._effort)
 
     @cached_property
     def ordered(self) -> GraphPaths:
         """Longest paths under index order."""
         if self.implied.ordered is self.implied.plain:
             return self.plain
-        return GraphPaths(self.problem, self.implied.ordered, self.clock, self.params)
+        return GraphPaths(self.problem, self.implied.ordered, self._effort)
 
     @cached_property
     def full(self) -> GraphPaths:
         """Longest paths under all implied precedences."""
         if self.implied.full is self.implied.ordered:
             return self.ordered
-        return GraphPaths(self.problem, self.implied.full, self.clock, self.params)
+        return GraphPaths(self.problem, self.implied.full, self._effort)
 
     @cached_property
     def strong_heads(self) -> IntArray:
@@ -161,7 +153,7 @@ class Relaxations:
     @cached_property
     def memory_work(self) -> MemoryWork:
         """Raises heads by the work which makes room."""
-        return MemoryWork(self.implied, self.clock, self.params)
+        return MemoryWork(self.implied, self._effort)
 
     @cached_property
     def _busy(self) -> list[IntArray]:

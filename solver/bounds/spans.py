@@ -16,7 +16,7 @@ from ppsolve.solver.bounds.one_machine import (
     preemptive_bound,
     return_bound,
 )
-from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
+from ppsolve.solver.bounds.params import ENDLESS, BoundsEffort
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import PoolOrder
@@ -81,10 +81,8 @@ class Spans:
         n ops, D span resources.
     graph : Dag
         Precedences that hold in some optimal schedule.
-    clock : Clock, optional
-        Once it is over, the devices that are left give no bound; the first one always does.
-    params : BoundsParams
-        Limits of effort.
+    effort : BoundsEffort
+        Once its clock is over, the devices that are left give no bound; the first one always does.
 
     Attributes
     ----------
@@ -92,19 +90,12 @@ class Spans:
         The span resources: devices 0..D-1.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        graph: Dag,
-        clock: Clock | None = None,
-        params: BoundsParams = DEFAULT_PARAMS,
-    ) -> None:
+    def __init__(self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS) -> None:
         self.problem = problem
         self.busy = busy_ops(problem)
         self.resources: list[int] = problem.span_resources.tolist()
         self._graph = graph
-        self._clock = clock or Clock()
-        self._params = params
+        self._clock, self._params = effort
         self._kept: dict[int, Around] = {}
 
     def around(self, device: int) -> Around:

@@ -39,9 +39,8 @@ class Bisection:
         ask: Ask,
         board: Board,
         limits: SearchLimits,
-        *,
-        company: Company = Company.NEW,
-        params: BisectionParams | None = None,
+        company: Company,
+        params: BisectionParams,
     ) -> None:
         assert board.schedule is not None
         self.lower, self.schedule = board.bound.value, board.schedule
@@ -49,7 +48,7 @@ class Bisection:
         self.units = 0.0
         self.is_interrupted = False
         self._put, self._board, self._limits = ask, board, limits
-        self._company, self._params = company, params or BisectionParams()
+        self._company, self._params = company, params
         self._began = time.monotonic()
         self._clock: Clock = limits.start().share(self._params.share).apart()
         self._lock = threading.RLock()
@@ -221,9 +220,8 @@ def solve_exactly(
     implied: ImpliedOrder,
     board: Board,
     limits: SearchLimits,
-    *,
-    company: Company = Company.NEW,
-    params: BisectionParams | None = None,
+    company: Company,
+    params: BisectionParams,
 ) -> ExactAnswer:
     """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
@@ -240,7 +238,7 @@ def solve_exactly(
     limits : SearchLimits
     company : Company
         Other searches of the problem.
-    params : BisectionParams, optional
+    params : BisectionParams
         Budgets of the questions.
 
     Returns
@@ -256,7 +254,7 @@ def solve_exactly(
         def ask(question: Question, limits: SearchLimits) -> ExactAnswer:
             return solve(implied, question, limits, board)
 
-        narrowed = Bisection(ask, board, limits, company=company, params=params)
+        narrowed = Bisection(ask, board, limits, company, params)
         narrowed.run()
         if narrowed.is_closed or narrowed.is_interrupted:
             return narrowed.answer()

@@ -109,8 +109,7 @@ class Kind(Generic[AnyInstance]):
         """
         try:
             problem = self.problem_of(instance, exact=exact, document=document)
-            _refuse_long_times(problem)
-            _refuse_rounded_pins(problem)
+            _refuse_times(problem)
         except InputError as error:
             raise error.located(instance.name) from None
         return problem
@@ -421,12 +420,7 @@ class Kind(Generic[AnyInstance]):
         return []
 
 
-def _refuse_rounded_pins(problem: Problem) -> None:
-    if not problem.scale.is_exact and (np.any(problem.pinned != FREE) or problem.windows):
-        raise no_common_tick("give fewer digits: pinned ops leave no room to round up")
-
-
-def _refuse_long_times(problem: Problem) -> None:
+def _refuse_times(problem: Problem) -> None:
     total = sum(float(times.sum(dtype=np.float64)) for times in (problem.duration, problem.lag))
     if total > MAX_TOTAL_TICKS:
         raise InputError(
@@ -434,3 +428,5 @@ def _refuse_long_times(problem: Problem) -> None:
             "give fewer digits",
             field="times",
         )
+    if not problem.scale.is_exact and (np.any(problem.pinned != FREE) or problem.windows):
+        raise no_common_tick("give fewer digits: pinned ops leave no room to round up")

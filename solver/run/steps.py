@@ -250,13 +250,8 @@ def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopR
 
     task, board = turn.task, turn.board
     company = Company.SEARCHED if is_searched else Company.NEW
-    answer = solve_exactly(
-        task.implied,
-        board,
-        limits,
-        company=Company.SHARED if turn.is_shared else company,
-        params=turn.params.exact.bisection,
-    )
+    company = Company.SHARED if turn.is_shared else company
+    answer = solve_exactly(task.implied, board, limits, company, turn.params.exact.bisection)
     if answer.infeasible and board.schedule is not None:
         raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
     board.is_refuted = answer.infeasible

@@ -12,7 +12,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.bounds.one_machine import Reason, acquiring, return_bound
-from ppsolve.solver.bounds.params import BoundsParams
+from ppsolve.solver.bounds.params import BoundsEffort, BoundsParams
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
 from ppsolve.solver.bounds.spans import NEVER, Around, Spans
 from ppsolve.solver.clock import Clock
@@ -193,7 +193,7 @@ class TestSpans:
             tried.extend(np.flatnonzero(heads == 0).tolist())
             return heads
 
-        spans = Spans(problem, ImpliedOrder(problem).full, params=params)
+        spans = Spans(problem, ImpliedOrder(problem).full, BoundsEffort(params=params))
         spans.strongest((), strengthen)
         assert tried == [0, 4]
 
@@ -265,7 +265,7 @@ class Alternating(Spans):
 
     def __init__(self, *growth: list[int], clock: Clock | None = None) -> None:
         problem = small([op(f"{d}", 1, f"r{d}") for d in range(len(growth[0]))])
-        super().__init__(problem, ImpliedOrder(problem).full, clock)
+        super().__init__(problem, ImpliedOrder(problem).full, BoundsEffort(clock or Clock()))
         self.resources = list(range(len(growth[0])))
         self._growth, self._round, self._stopped = growth, -1, clock
 

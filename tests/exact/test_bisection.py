@@ -47,7 +47,8 @@ class Oracle:
 def closed(oracle: Oracle, lower: int, value: int, **given: Any) -> Bisection:
     limits = given.pop("limits", LIMITS)
     board = given.pop("board", None) or Board.beginning(oracle.schedule(value), lower)
-    bisection = Bisection(oracle, board, limits, **given)
+    company, params = given.get("company", Company.NEW), given.get("params", BisectionParams())
+    bisection = Bisection(oracle, board, limits, company, params)
     bisection.run()
     return bisection
 
@@ -103,7 +104,7 @@ def test_anything_better_is_asked_for_by_every_round_with_twice_the_effort() -> 
 def test_schedules_from_elsewhere_are_taken_between_questions() -> None:
     oracle = Oracle(50)
     board = Board.beginning(oracle.schedule(100), 10)
-    search = Bisection(oracle, board, LIMITS, company=Company.SHARED)
+    search = Bisection(oracle, board, LIMITS, Company.SHARED, BisectionParams())
     board.incumbent = Incumbent(50, "elsewhere", oracle.schedule(50))
     search.run()
     bisection = search
@@ -139,7 +140,8 @@ def test_what_minimising_finds_is_kept() -> None:
         found = oracle.schedule(60) if question.upper is None else answer.schedule
         return replace(answer, schedule=found, bound=None)
 
-    bisection = Bisection(search, Board.beginning(oracle.schedule(100)), LIMITS)
+    board = Board.beginning(oracle.schedule(100))
+    bisection = Bisection(search, board, LIMITS, Company.NEW, BisectionParams())
     bisection.run()
     assert (bisection.lower, bisection.schedule.value) == (0, 60)
 
@@ -176,7 +178,7 @@ def test_bounds_are_told_as_they_rise() -> None:
     oracle, told = Oracle(57), list[int]()
     board = Board.beginning(oracle.schedule(100), 10)
     board.subscribe(lambda event, by: told.append(board.bound.value))
-    Bisection(oracle, board, LIMITS).run()
+    Bisection(oracle, board, LIMITS, Company.NEW, BisectionParams()).run()
     assert told == sorted(set(told))
     assert told[-1] == 57
 
