@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_PART, printable
-from ppsolve.solver.views.figures import shorten
+from ppsolve.solver.views.figures import counted, shorten
 from ppsolve.solver.views.line_chart import LineChart
 from ppsolve.solver.views.tables import FactList, FittingTable, TableColumn
 
@@ -89,7 +89,7 @@ def table_html(found: FittingTable, most: int | None = None) -> str:
     if most is None or not found.rows:
         return shown
     more = f", {len(found.rows) - most:,} more are not listed" if len(found.rows) > most else ""
-    summary = f"{text(found.columns[0].title)}: {len(found.rows[:most])}{more}"
+    summary = counted(len(found.rows[:most]), text(found.columns[0].title)) + more
     return f"<details><summary>{summary}</summary>{shown}</details>\n"
 
 
