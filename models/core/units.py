@@ -20,22 +20,23 @@ BYTES = {f"{prefix}B": Fraction(1000) ** power for power, prefix in enumerate(("
 BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)}
 SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
 
-_NESTED = frozenset({list, tuple, dict})
+_NUMBERS = frozenset({int, float, Decimal})
 UNDECLARED = 'expected a plain number: no "unit" is declared here, as "memory" of a pipeline may'
 
-_AMOUNT = re.compile(r"(\d+\.?\d*(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
+_AMOUNT = re.compile(r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
 _FIELDS = {
     "time": "times latency allreduce optimizer forward backward backward_input backward_weight "
     "time duration lag release start alltoall reduce_scatter all_gather pieces out back "
     "curvature_a curvature_b sync_a sync_b inverse_a inverse_b precondition",
     "memory": "memory capacity activation static forward_peak left_to_weight key_value held "
-    "waiting running amount host_capacity acquire release_at_end initial input error",
-    "B": "bytes max_live_bytes activation_bytes output_bytes parameter_bytes state_bytes "
+    "waiting running amount host_capacity acquire release_at_end initial input error "
     "input_bytes error_bytes",
+    "B": "bytes max_live_bytes activation_bytes output_bytes parameter_bytes state_bytes",
     "B/time": "bandwidth",
-    "words": "name id kind decide",
+    "words": "name id kind decide deps after users producer released_by_backward_weight",
 }
+_NAMED = {"programs", "acquire", "release_at_end"}  # fields of names of the user's
 
 
 class WithUnits(StrictModel):
@@ -70,20 +71,24 @@ def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[
     if isinstance(value, str):
         with errors_about(field_path(at)):
             return value if unit is None else amount_in(value, unit)
-    read = _NESTED if unit is None else _NESTED | {str}
-    if isinstance(value, list | tuple) and not read.isdisjoint(map(type, value)) and len(at) < 12:
-        return [_read(inner, unit, units, (*at, place)) for place, inner in enumerate(value)]
-    if not isinstance(value, dict) or len(at) > 12:  # no field lies so deep
+    if len(at) > 12:  # no field lies so deep
         return value
-    memory = value.get("memory")
+    if isinstance(value, list | tuple) and not _NUMBERS.issuperset(map(type, value)):
+        return [_read(inner, unit, units, (*at, place)) for place, inner in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    pipeline = value.get("pipeline", value)
+    memory = pipeline.get("memory") if isinstance(pipeline, dict) else None
     declared = memory.get("unit") if isinstance(memory, dict) else None
     if isinstance(declared, str):
         units = units | dict.fromkeys(_FIELDS["memory"].split(), declared)
     found = dict(value)
     for key, inner in value.items():
-        own = units.get(key, unit)
-        if type(inner) in _NESTED or (own is not None and type(inner) is str):
-            found[key] = _read(inner, own, units, (*at, key))
+        own = unit if at[-1:] and at[-1] in _NAMED else units.get(key, unit)
+        # Times of blocks may be names of programs.
+        is_name = own is None or (key == "time" and "programs" in value)
+        if isinstance(inner, list | tuple | dict) or (isinstance(inner, str) and not is_name):
+            found[key] = _read(inner, None if is_name else own, units, (*at, key))
     return found
 
 

@@ -80,7 +80,7 @@ def test_the_unit_of_the_memory_holds_for_layers_and_inside_kfac_work() -> None:
     made = ppsolve.parse_instance(fields)
     assert made.layers.body.activation == Decimal("0.5")  # type: ignore[attr-defined]
     module = {"stage": 0, "name": "1s", "curvature_a": "2ms", "curvature_b": 1}
-    module |= {"inverse_a": 1, "inverse_b": 1, "input_bytes": "1kB"}
+    module |= {"inverse_a": 1, "inverse_b": 1, "input_bytes": "0.01MB"}
     inner = {"num_devices": 1, "num_microbatches": 2, "times": {"forward": "1ms", "backward": 2}}
     inner["memory"] = {"unit": "kB", "capacity": "1MB", "activation": 1}
     work = {"kind": "kfac", "time_unit": "us", "pipeline": inner, "modules": [module]}
@@ -88,7 +88,7 @@ def test_the_unit_of_the_memory_holds_for_layers_and_inside_kfac_work() -> None:
     assert around.pipeline.times.forward == 1000
     assert around.pipeline.memory.capacity == 1000
     (read,) = around.modules
-    assert (read.name, read.curvature_a, read.input_bytes) == ("1s", 2000, 1000)
+    assert (read.name, read.curvature_a, read.input_bytes) == ("1s", 2000, 10)
 
 
 def test_programs_and_graphs_read_theirs() -> None:
@@ -99,6 +99,30 @@ def test_programs_and_graphs_read_theirs() -> None:
     ops = [{"id": "1us", "duration": "1us", "resources": ["r"]}]
     graph: Any = ppsolve.parse_instance({"kind": "graph", "resources": ["r"], "ops": ops})
     assert (graph.ops[0].id, graph.ops[0].duration) == ("1us", 1)
+
+
+def test_names_stay_names() -> None:
+    ops = [{"id": "1us", "duration": 1, "resources": ["r"], "acquire": {"time": 5, "2s": 1}}]
+    pools = [{"name": "time", "capacity": 5}, {"name": "2s", "capacity": 1}]
+    fields = {"kind": "graph", "resources": ["r"], "ops": ops, "pools": pools}
+    graph: Any = ppsolve.parse_instance(fields)
+    assert graph.ops[0].acquire == {"time": 5, "2s": 1}
+    ops[0]["acquire"] = {"bytes": "5GB"}
+    with pytest.raises(InputError, match=r"acquire\.bytes: expected a plain number"):
+        ppsolve.parse_instance(fields)
+    nodes = [{"name": "5ms", "kind": "compute", "duration": "1ms"}]
+    nodes.append({"name": "b", "kind": "compute", "duration": 1, "deps": ["5ms"]})
+    for name in ("1F", "5ms", "time", "memory"):
+        overlap = {"time": name, "programs": {name: {"nodes": nodes}}}
+        block: Any = pipeline(placement="vshape", overlap=overlap)
+        assert block.overlap.time == name
+        assert block.overlap.programs[name].nodes[0].duration == 1000
+
+
+def test_long_texts_are_no_amounts() -> None:
+    for text in ("1" * 200_000, "1" * 5000 + " ms"):
+        with pytest.raises(InputError, match=r"times\.forward: expected a number"):
+            pipeline(times={"forward": text, "backward": 2})
 
 
 def test_a_request_for_a_plan_counts_bytes() -> None:
@@ -153,6 +177,17 @@ def test_a_request_for_a_plan_counts_bytes() -> None:
             'p2p.bandwidth: expected a number in B/us, got the text "25GB"',
         ),
         ({"times": {"forward": "24", "backward": 1}}, 'got the text "24"'),
+        (
+            {
+                "memory": {
+                    "unit": "GB",
+                    "capacity": 8,
+                    "activation": 1,
+                    "released_by_backward_weight": "1GB",
+                }
+            },
+            "released_by_backward_weight: expected a number or a list with one number per stage",
+        ),
         ({"num_devices": "2 s"}, 'num_devices: expected a whole number, got the text "2 s"'),
     ],
 )

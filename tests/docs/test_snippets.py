@@ -11,7 +11,7 @@ import pytest
 from tests.docs.snippets import PAGES, PYTHON, SHELL, Reader, Snippet, snippets_of
 from tests.paths import ROOT
 
-LANGUAGES = {SHELL, PYTHON, "json", "toml", ""}
+LANGUAGES = {SHELL, PYTHON, "json", "toml", "latex", ""}
 COMMAND = re.compile(r"^\s*(?:ppsolve|python|pip|mkdocs) ", re.MULTILINE)
 CUT = re.compile(r"\w~(?:\s|$)|\bleft out: |…")
 """What tables say of cells and columns for which there was no room."""

@@ -33,7 +33,7 @@ from ppsolve.models.documents.errors import InputError
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Sums and products of decimals are exact in it, however many digits they have."""
 
-_MULTIPLE = re.compile(r"(\d{1,15}(?:\.\d{0,30})?|\.\d{1,30})?[pP]", re.ASCII)
+_MULTIPLE = re.compile(r"(\d{1,15}(?:\.\d{0,30})?|\.\d{1,30})? *[pP]", re.ASCII)
 
 MAX_SEGMENTS = 10_000
 """Most segments of one op: far more than a stage has layers, each with two all-reduces at most."""
@@ -447,7 +447,7 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
 
 def with_multiples(schema: dict[str, Any]) -> None:
     """Add capacities such as ``1.25p`` to the JSON Schema of the capacity."""
-    multiple = {"type": "string", "pattern": r"^ *([0-9.]*[pP]|[0-9].*B) *$"}
+    multiple = {"type": "string", "pattern": r"^ *([0-9.]* *[pP]|[0-9].*B) *$"}
     for given in schema["anyOf"]:
         if "items" in given:
             given["items"] = {"anyOf": [given["items"], multiple]}

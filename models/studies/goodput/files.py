@@ -127,13 +127,13 @@ Finite = Annotated[
 class PerfFields(StrictModel):
     """The parameters of `PerfParams`."""
 
-    alpha_c: Number
-    beta_c: Number
-    alpha_n: Number
-    beta_n: Number
-    alpha_r: Number
-    beta_r: Number
-    gamma: Number
+    alpha_c: Finite
+    beta_c: Finite
+    alpha_n: Finite
+    beta_n: Finite
+    alpha_r: Finite
+    beta_r: Finite
+    gamma: Finite
 
 
 class GradFields(StrictModel):

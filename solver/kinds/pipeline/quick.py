@@ -7,7 +7,7 @@ shape are columns of the same arrays: an order is timed for all of them level by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,7 +61,7 @@ class QuickAnswer:
 
 @dataclass(frozen=True, eq=False)
 class QuickAnswers:
-    """Answers on N pipelines of one shape, times in 11 digits."""
+    """Answers on N pipelines of one shape, times in 13 digits."""
 
     value: NDArray[np.float64]  # float64[N], nan where no schedule fits the memory
     bound: NDArray[np.float64]  # float64[N]
@@ -109,8 +109,18 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
 
 
 def _plain(times: Array) -> Array:
-    # Sums of doubles and of the list rule's ticks are off by a few parts in 1e12.
-    return np.array([float(f"{time:.11g}") for time in times])
+    # Sums of doubles are off by a few parts in 1e14.
+    return np.where(times == np.rint(times), times, [float(f"{time:.13g}") for time in times])
+
+
+def _grain(amounts: Array) -> float:
+    # Powers of ten, by which short decimals become whole.
+    return float(10.0 ** math.floor(math.log10(GRAINS / amounts.max(initial=1))))
+
+
+def _whole(towards: Callable[[Array], Array], amounts: Array) -> IntArray:
+    # A product of doubles is off by less than a hundredth.
+    return towards(np.round(amounts, 2)).astype(np.int64)
 
 
 def _refuse_more(instance: PipelineInstance) -> None:
@@ -344,19 +354,18 @@ class _Shape:
         duration, lag = figures.duration[:, column], figures.lag[:, column]
         stages = len(self.devices)
         is_whole = duration.dtype == np.int64
-        # Powers of two, by which whole numbers stay alike.
-        ticks = 1 if is_whole else 2.0 ** math.floor(math.log2(GRAINS / duration.max(initial=1)))
-        rows = np.ceil(duration * ticks).astype(np.int64)
+        ticks = 1 if is_whole else _grain(duration)
+        rows = _whole(np.ceil, duration * ticks)
         ahead = rows.copy()
-        ahead[: 2 * stages] += np.ceil(lag[1:] * ticks).astype(np.int64)
+        ahead[: 2 * stages] += _whole(np.ceil, lag[1:] * ticks)
         room, held = figures.room[:, column], figures.held[:, column]
-        grain = 2.0 ** math.floor(math.log2(GRAINS / room[np.isfinite(room)].max(initial=1)))
-        taken = np.ceil(held * grain).astype(np.int64)
+        grain = _grain(room[np.isfinite(room)])
+        taken = _whole(np.ceil, held * grain)
         freed = np.zeros((len(duration) // stages, stages), dtype=np.int64)
         freed[1] = taken - np.ceil(taken * figures.late[:, 0]).astype(np.int64)
         freed[-1] = taken - freed[1:-1].sum(axis=0)
         most = np.full(stages, self.microbatches)
-        free = np.floor(np.minimum(room * grain, 2.0**60)).astype(np.int64)
+        free = _whole(np.floor, np.minimum(room * grain, 2.0**60))
         memory = (taken, freed.ravel(), free)
         start = starts_in_flight(self.devices, (rows, ahead), memory, most, self.microbatches)
         return math.inf if start is None else float((start + rows[self.row]).max() / ticks)

@@ -53,7 +53,7 @@ def test_it_is_the_same_multiple_as_that_of_generate() -> None:
     shape = {"devices": 4, "microbatches": 6, "placement": "vshape"}
     made = generate(seed=1, **shape, capacity=PerDevice(Decimal("1.25")))
     data = json.loads(made.model_dump_json())
-    data["memory"]["capacity"] = "1.25p"
+    data["memory"]["capacity"] = "1.25 p"
     assert PipelineInstance.parse(data) == made
 
 

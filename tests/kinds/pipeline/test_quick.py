@@ -118,6 +118,13 @@ def test_values_of_arrays_are_those_of_each_pipeline_and_plain():
         assert len(repr(value)) <= len("123.45")
 
 
+def test_times_of_many_digits_keep_them_in_arrays():
+    for time, expected in ((1.00000000006, 32.00000000192), (12345678901, 395061724832)):
+        base = pipeline(num_devices=1, num_microbatches=16, times={"forward": 1, "backward": 1})
+        found = ppsolve.quick(base, forward=[[time]], backward=[[time]])
+        assert (found.value.tolist(), found.bound.tolist()) == ([expected], [expected])
+
+
 def test_many_columns_are_cut_into_parts(monkeypatch):
     forward = np.linspace(50, 150, 25)
     whole = ppsolve.quick(pipeline(), forward=forward)
