@@ -72,14 +72,14 @@ def test_a_table_of_ops_is_read(run, tmp_path):
 
 def test_the_commands_at_the_end_do_what_saves_most(run, tmp_path):
     cases.table(tmp_path / "my run.jsonl", cases.rows())
-    done = run("my run.jsonl", "-t", 5, "--capacity", 3)
+    done = run("my run.jsonl", "-t", 20, "--capacity", 3)
     commands = [line for line in done.stdout.splitlines() if line.startswith("  ppsolve ")]
     assert (
         "'my run.jsonl' --capacity 3 --change split-backward -o split-backward.json" in commands[0]
     )
     for line in commands:
         words = shlex.split(line)[1:]
-        told = CliRunner().invoke(build(), [*words, *(["-t", "5"] if "optimize" in words else [])])
+        told = CliRunner().invoke(build(), [*words, *(["-t", "20"] if "optimize" in words else [])])
         assert told.exit_code == 0, told.output
     made = json.loads((tmp_path / "split-backward.json").read_text())
     assert made["memory"] == {"activation": 1, "capacity": [3, 3]}
