@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+from decimal import Decimal
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from split_layers import FOLDER, has_no_room, of_sapp, sapp, step_of, under_orde
 import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by
 from ppsolve.solver.checker import check_schedule
@@ -125,6 +128,21 @@ def test_instances_are_written_as_they_are_read() -> None:
     instance = PipelineInstance.parse(pipeline())
     again = PipelineInstance.parse(instance.model_dump(mode="json", by_alias=True))
     assert again == instance
+
+
+def test_results_of_decimal_layers_are_read_back(tmp_path: Path) -> None:
+    """Sums such as 3 x 10.1 + 2.2 = 32.5 are doubles in a file, and decimals when it is read."""
+    layers = copy.deepcopy(LAYERS)
+    layers["first"] |= {"forward": 2.2, "activation": 0.2}
+    layers["body"] |= {"forward": 10.1, "static": 0.7}
+    instance = PipelineInstance.parse(pipeline(layers=layers))
+    path = tmp_path / "result.json"
+    ppsolve.optimize(instance, time_limit=1).save(path)
+    document = read_json(path)
+    again = PipelineInstance.parse(document["instance_document"])
+    assert again == instance
+    assert again.times.forward[0] == Decimal("32.5")
+    assert ppsolve.check(again, document) == []
 
 
 def test_a_result_with_another_split_is_refused() -> None:
