@@ -23,6 +23,8 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.views.pipeline import PipelineDrawing
+from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions
 from tests.marks import first
 
 LAYERS: dict[str, Any] = {
@@ -143,6 +145,22 @@ def test_results_of_decimal_layers_are_read_back(tmp_path: Path) -> None:
     assert again == instance
     assert again.times.forward[0] == Decimal("32.5")
     assert ppsolve.check(again, document) == []
+
+
+def test_reports_and_drawn_schedules_name_the_split() -> None:
+    """Alike stages stand together, in runs."""
+    instance = PipelineInstance.parse(pipeline(num_devices=5, layers={"body": LAYERS["body"]}))
+    found = ppsolve.optimize(instance, time_limit=1)
+    assert ("stages 0 to 4", "1 layer: keep 1") in PipelineDrawing().facts(found, instance)
+    split = ({"keep": 2}, {"keep": 4, "full": 1}, {"keep": 2}, {"keep": 2}, {"full": 1})
+    other = found.model_copy(update={"layers": split})
+    assert found.schedule is not None
+    view = PipelineDrawing().view(ScheduleView("", found.schedule, other, ViewOptions()))
+    assert list(view.facts)[-3:] == [
+        ("stages 0, 2 to 3", "2 layers: keep 2"),
+        ("stage 1", "5 layers: keep 4, full 1"),
+        ("stage 4", "1 layer: full 1"),
+    ]
 
 
 def test_a_result_with_another_split_is_refused() -> None:
