@@ -93,8 +93,7 @@ def _modes(found: Any, instance: PipelineInstance | None) -> Facts:
         said = f"{counted(counts.total(), 'layer')}: {said}" if layers else said
         rows[said].append(stage)
     for said, stages in rows.items():
-        numbered = groupby(enumerate(stages), lambda each: each[1] - each[0])
-        runs = [[stage for _, stage in run] for _, run in numbered]
+        runs = [[s for _, s in run] for _, run in groupby(enumerate(stages), lambda n: n[1] - n[0])]
         numbers = ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
         name = "stage" if len(stages) == 1 else "stages"
         yield f"{name} {numbers}", said + ("" if layers else _why(said, stages, found, instance))
