@@ -275,7 +275,7 @@ def test_splits_are_searched_until_the_time_is_over(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(layers_task, "search_splits", noted)
     layers = {**LAYERS, "body": {**LAYERS["body"], "count": 9}}
     instance = PipelineInstance.parse(pipeline(layers=layers, num_devices=4))
-    found = ppsolve.optimize(instance, time_limit=1)
+    found = ppsolve.optimize(instance, time_limit=3)
     assert found.stop_reason is StopReason.TIME
     assert seeds[:3] == [1, 2, 3]
     assert {step.name: step for step in found.steps}["further splits"].value == found.value
