@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
-from typing import cast
+from itertools import accumulate, groupby
+from typing import Any, cast
 
 from rich.console import RenderableType
 
@@ -20,6 +21,7 @@ from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.views.drawing import Drawing, Facts
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
+from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 
 
@@ -42,8 +44,14 @@ class PipelineDrawing(Drawing):
         for name, each in (cast("PipelineResult", result).programs or {}).items():
             value, bound = figures(each.value, each.bound)
             yield f"program {name}", f"{value} {each.time_unit}, bound {bound} ({each.status})"
-        yield from _modes(cast("PipelineResult", result), pipeline)
+        yield from _modes(result, pipeline)
         yield from _origin(pipeline)
+
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the chart and the figures, with what each stage does with its activations."""
+        report = super().view(shown)
+        chosen = _modes(shown.source, cast("PipelineInstance | None", shown.instance))
+        return replace(report, facts=[*report.facts, *chosen])
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield a table of what other modes of single stages would change."""
@@ -76,21 +84,22 @@ def _runtime(result: PipelineResult) -> Facts:
     yield "any schedule", shown
 
 
-def _modes(result: PipelineResult, instance: PipelineInstance | None) -> Facts:
-    rows: dict[str, list[int]] = {}
-    for stage, mode in enumerate(result.modes or ()):
+def _modes(found: Any, instance: PipelineInstance | None) -> Facts:
+    """Yield what stages do with activations, or which layers they have; alike ones together."""
+    layers, rows = getattr(found, "layers", None), defaultdict[str, list[int]](list)
+    for stage, mode in enumerate(layers or getattr(found, "modes", None) or ()):
         counts = Counter(() if isinstance(mode, str) else mode)
         said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(mode)
-        rows.setdefault(said, []).append(stage)
+        said = f"{counted(counts.total(), 'layer')}: {said}" if layers else said
+        rows[said].append(stage)
     for said, stages in rows.items():
-        numbers = ", ".join(map(str, stages))
+        runs = [[s for _, s in run] for _, run in groupby(enumerate(stages), lambda n: n[1] - n[0])]
+        numbers = ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
         name = "stage" if len(stages) == 1 else "stages"
-        yield f"{name} {numbers}", said + _why(said, stages, result, instance)
+        yield f"{name} {numbers}", said + ("" if layers else _why(said, stages, found, instance))
 
 
-def _why(
-    said: str, stages: list[int], result: PipelineResult, instance: PipelineInstance | None
-) -> str:
+def _why(said: str, stages: list[int], result: Any, instance: PipelineInstance | None) -> str:
     """Say how many activations fit where they are not kept, and how many are in flight."""
     if instance is None or instance.memory is None or said == KEEP or result.schedule is None:
         return ""
@@ -107,8 +116,7 @@ def _why(
     return f": memory holds {room} of up to {most} in flight" if room < most else ""
 
 
-def _most_in_flight(result: PipelineResult, stage: int) -> int:
-    assert result.schedule is not None
+def _most_in_flight(result: Any, stage: int) -> int:
     ops = [op for op in result.schedule.ops if op.stage == stage]
     events = [(op.start, 1) for op in ops if op.kind == "F"]
     events += [(op.end, -1) for op in ops if op.kind in {"I", "B"}]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
+from decimal import Decimal
+from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,19 @@ import pytest
 from split_layers import FOLDER, has_no_room, of_sapp, sapp, step_of, under_order
 
 import ppsolve
-from ppsolve.models.core.result import Status
+from ppsolve.models.core.result import Status, StopReason
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.layers import task as layers_task
 from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.views.pipeline import PipelineDrawing
+from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions
 from tests.marks import first
 
 LAYERS: dict[str, Any] = {
@@ -127,6 +135,37 @@ def test_instances_are_written_as_they_are_read() -> None:
     assert again == instance
 
 
+def test_results_of_decimal_layers_are_read_back(tmp_path: Path) -> None:
+    """Sums such as 3 x 10.1 + 2.2 = 32.5 are doubles in a file, and decimals when it is read."""
+    layers = copy.deepcopy(LAYERS)
+    layers["first"] |= {"forward": 2.2, "activation": 0.2}
+    layers["body"] |= {"forward": 10.1, "static": 0.7}
+    instance = PipelineInstance.parse(pipeline(layers=layers))
+    path = tmp_path / "result.json"
+    ppsolve.optimize(instance, time_limit=1).save(path)
+    document = read_json(path)
+    again = PipelineInstance.parse(document["instance_document"])
+    assert again == instance
+    assert again.times.forward[0] == Decimal("32.5")
+    assert ppsolve.check(again, document) == []
+
+
+def test_reports_and_drawn_schedules_name_the_split() -> None:
+    """Alike stages stand together, in runs."""
+    instance = PipelineInstance.parse(pipeline(num_devices=5, layers={"body": LAYERS["body"]}))
+    found = ppsolve.optimize(instance, time_limit=1)
+    assert ("stages 0 to 4", "1 layer: keep 1") in PipelineDrawing().facts(found, instance)
+    split = ({"keep": 2}, {"keep": 4, "full": 1}, {"keep": 2}, {"keep": 2}, {"full": 1})
+    other = found.model_copy(update={"layers": split})
+    assert found.schedule is not None
+    view = PipelineDrawing().view(ScheduleView("", found.schedule, other, ViewOptions()))
+    assert list(view.facts)[-3:] == [
+        ("stages 0, 2 to 3", "2 layers: keep 2"),
+        ("stage 1", "5 layers: keep 4, full 1"),
+        ("stage 4", "1 layer: full 1"),
+    ]
+
+
 def test_a_result_with_another_split_is_refused() -> None:
     """The checker judges the split that the result claims."""
     instance = PipelineInstance.parse(pipeline())
@@ -214,3 +253,37 @@ def test_the_bound_of_an_order_holds_for_every_split_that_fits(seed: int) -> Non
     if values:
         assert splits.rate(found.counts) == min(values)
         assert found.bound == min(values)
+
+
+@pytest.mark.parametrize("objective", ["makespan", "device_span"])
+def test_the_work_of_all_layers_is_a_bound_without_any_time(objective: str) -> None:
+    """3 micro-batches of 1 + 2 + 5 x (2 + 4) + 3 + 6 = 42 on two devices."""
+    task = PIPELINE.task(PipelineInstance.parse(pipeline(objective=objective)))
+    task.find_bounds(Clock(0))
+    assert task.board.bound.value == task.scale.ticks(Fraction(3 * 42, 2))
+
+
+def test_splits_are_searched_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the orders of the best split are proved at once, further ones have other seeds."""
+    seeds = []
+    search = layers_task.search_splits
+
+    def noted(turn: Any, again: int) -> None:
+        seeds.append(again)
+        search(turn, again)
+
+    monkeypatch.setattr(layers_task, "search_splits", noted)
+    layers = {**LAYERS, "body": {**LAYERS["body"], "count": 9}}
+    instance = PipelineInstance.parse(pipeline(layers=layers, num_devices=4))
+    found = ppsolve.optimize(instance, time_limit=3)
+    assert found.stop_reason is StopReason.TIME
+    assert seeds[:3] == [1, 2, 3]
+    assert {step.name: step for step in found.steps}["further splits"].value == found.value
+
+
+def test_a_deterministic_run_says_that_its_effort_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clock runs, so that no time limit was reached."""
+    monkeypatch.setattr(layers_task, "ORDERED_STEPS", 20)
+    found = ppsolve.optimize(PipelineInstance.parse(pipeline()), deterministic=True)
+    assert found.status is Status.FEASIBLE
+    assert found.stop_reason is StopReason.DETERMINISTIC

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Objective
+from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.lowering import lower_split
@@ -26,6 +27,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     search_orders,
     valid_lists,
 )
+from ppsolve.solver.kinds.pipeline.layers.linear import SplitTimes
 from ppsolve.solver.kinds.pipeline.layers.ordered import (
     MODEL_LIMITS,
     ORDERED_STEPS,
@@ -81,8 +83,20 @@ SPLIT_HEURISTICS = tuple(
 """Published orders, each with the best split that local search finds for it."""
 
 
-def search_splits(turn: Turn) -> None:
-    """Search over splits by list schedules, from the best one known."""
+def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
+    """Search over splits by list schedules, from the best one known.
+
+    Parameters
+    ----------
+    turn : Turn
+    again : int
+        Added to the seed.
+
+    Returns
+    -------
+    StopReason or None
+        What ended a deterministic search.
+    """
     task, board = turn.task, turn.board
     steps = ORDERED_STEPS if turn.options.deterministic else 10**9
 
@@ -90,13 +104,35 @@ def search_splits(turn: Turn) -> None:
         found = task.listed(counts)
         return None if found is None else found.value
 
-    search = LayerSearch(rate, turn.options.seed, steps)
+    search = LayerSearch(rate, turn.options.seed + again, steps)
     start = even_counts(task.instance) if task.balanced is None else task.balanced
     if board.schedule is not None:
         start = board.schedule.problem.choice
     search.run(start, turn.clock, board.bound.value)
     if search.best is not None:
         board.propose(task.listed(search.best), SPLITS)
+    return StopReason.DETERMINISTIC if turn.options.deterministic else None
+
+
+def search_again(turn: Turn) -> StopReason | None:
+    """Search splits with other seeds, and the orders of each better one, until time is over.
+
+    Parameters
+    ----------
+    turn : Turn
+
+    Returns
+    -------
+    StopReason or None
+        What ended the last search of orders.
+    """
+    again, reason = 0, None
+    while turn.clock.is_limited and not (turn.clock.is_over or turn.board.is_good_enough or reason):
+        again, known = again + 1, turn.board.value
+        search_splits(turn.share(0.5), again)
+        if turn.board.value != known:
+            reason = search_orders(turn)
+    return reason
 
 
 LAYER_STEPS: tuple[Step | Steps, ...] = (
@@ -105,6 +141,7 @@ LAYER_STEPS: tuple[Step | Steps, ...] = (
     SEARCHES,
     Step(SPLITS, has_time_to_search, lambda t: t.params.modes.choice_share, search_splits),
     Step("orders", has_best_choice, lambda t: 0.95, search_orders, EXACT_SLACK),
+    Step("further splits", has_best_choice, lambda t: 0.95, search_again, EXACT_SLACK),
     SETTLED,
 )
 """The steps of a pipeline whose layers are shared out."""
@@ -130,7 +167,11 @@ class LayersTask(ChoiceTask):
     balanced: IntArray | None = None
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Raise the bound by the busiest device of any split."""
+        """Raise the bound by the work of all layers, then by the busiest device of any split."""
+        times, devices = SplitTimes.of(self.instance, self.scale), self.instance.num_devices
+        work = int(self.instance.layers.body.count * times.each[:, 0].sum() + times.fixed.sum())
+        self.board.raise_bound(-(-self.instance.num_microbatches * work // devices), LAYERS)
+        # The model is loaded and solved after that, for which a short clock may not suffice.
         from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
 
         if self.objective is not Objective.MAKESPAN:
