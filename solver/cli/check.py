@@ -27,7 +27,7 @@ from ppsolve.solver.views.figures import figure
 
 def check_command(
     instance_file: Annotated[
-        Path, argument("INSTANCE", "Instance, or a result alone that carries its own; - is stdin.")
+        Path, argument("INSTANCE", "Instance, or a result that carries its own; - is stdin.")
     ],
     result_file: Annotated[
         Path | None,
@@ -49,16 +49,18 @@ def check_command(
     """Check a schedule independently of the solver and list all violations.
 
     RESULT may be a schedule file of PyTorch (.csv): then the rules of the runtime are checked, and
-    the schedule that starts each op as early as the order of the file allows.
+    the schedule that starts each op as early as the order of the file allows. Which activations are
+    kept, and which stage has which layers, no such file says: where they were chosen, give the
+    result in the place of INSTANCE.
 
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
     if result_file is not None and result_file.suffix.lower() == ".csv":
         refuse_given({"--bound": proves_bound or None}, "expected a result")
-        pipeline, bound = load_pipeline(instance_file), None
+        (pipeline, claims), bound = load_pipeline(instance_file), None
         with about_file(pipeline, instance_file):
-            order = data_order(fed, pipeline)
-            violations = check_csv(result_file, pipeline, order, exact=exact)
+            order = data_order(fed, pipeline, claims)
+            violations = check_csv(result_file, pipeline, order, claims, exact=exact)
     else:
         refuse_given({DATA_ORDER: fed}, "expected a schedule file of PyTorch (.csv)")
         violations, bound = _check_files(
@@ -80,11 +82,9 @@ def _check_files(
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
     source = source_name(result_file or instance_file)
-    if result_file is None:
-        data = read_json(instance_file)
-        instance = instance_in(data, source)
-    else:
-        instance, data = load_instance(instance_file), read_json(result_file)
+    given = None if result_file is None else load_instance(instance_file)
+    data = read_json(result_file or instance_file)
+    instance = given or instance_in(data, source)
     with about_file(instance, instance_file), errors_in(source):
         is_bound_alone = proves_bound and _has_no_schedule(data, source)
         violations = [] if is_bound_alone else api.check(instance, data, exact=exact)

@@ -21,7 +21,7 @@ from ppsolve.models.documents.text import instance_text
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
-from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline
+from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, open_choice
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.cli.traces import convert_trace_command
@@ -151,7 +151,7 @@ def convert_kineto_overlap_command(
 @group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")
 def convert_torch_csv_command(
     file: Annotated[str, argument("FILE", "PyTorch's schedule file (.csv); - is stdin.")],
-    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for.")],
+    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for, or a result of it.")],
     output: opt.TextOutput = "-",
     fed: FedOrder = None,
     exact: opt.Exact = False,
@@ -160,19 +160,20 @@ def convert_torch_csv_command(
 
     What is written is like a heuristic's entry: the schedule that starts each op as early as the
     order of the file allows, checked. How far it is from a bound on the optimum goes to stderr. A
-    file that breaks a rule of the runtime is refused with the rule.
+    file that breaks a rule of the runtime is refused with the rule. Where modes or layers are
+    chosen, --instance takes the result that chose them.
     """
     check_writable(Path(output), file, instance)
 
-    pipeline = load_pipeline(instance, file)
+    pipeline, claims = load_pipeline(instance, file)
     with about_file(pipeline, instance):
-        order = data_order(fed, pipeline)
-        entry, most = convert_torch_csv(file, pipeline, order, exact=exact)
+        order = data_order(fed, pipeline, claims)
+        entry, most = convert_torch_csv(file, pipeline, order, claims, exact=exact)
     write_text(output, json_text(entry))
-    unit = pipeline.time_unit
-    if entry.reason is not None:
-        say(f"warning: the schedule breaks a rule: {entry.reason}")
-    say(f"note: {pipeline.objective} {entry.value} {unit}, at most {most:.2%} above the optimum")
+    unit, choice = pipeline.time_unit, open_choice(pipeline)
+    above = f"{most:.2%} above the optimum" + (f" with these {choice}" if choice else "")
+    how = f"at most {above}" if entry.reason is None else f"infeasible: {entry.reason}"
+    say(f"note: {pipeline.objective} {entry.value} {unit}, {how}")
 
 
 @group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")

@@ -121,7 +121,7 @@ def export_command(
     refuse_given({"--beside": beside}, f"expected --to {' or '.join(PICTURES)}")
     settings = options.settings(target)
     counts = None if options.layers is None else parse_counts(options.layers)
-    pipeline = None if instance is None else load_pipeline(instance, result)
+    pipeline = None if instance is None else load_pipeline(instance, result)[0]
     try:
         data = read_json(result)
         program = read_program(data, pipeline, heuristic=heuristic, replica=options.replica)

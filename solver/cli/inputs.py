@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
-from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import kind_of, load_instance
+from ppsolve.models.kinds.pipeline.modes import has_open_modes
+from ppsolve.solver.api.kinds import instance_in, is_result, kind_of, parse_instance
+from ppsolve.solver.api.programs_of_blocks import with_files
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
@@ -31,8 +33,8 @@ FedOrder = Annotated[
 ]
 
 
-def load_pipeline(path: Path, other: str | Path = "") -> PipelineInstance:
-    """Read an instance file that must be a pipeline.
+def load_pipeline(path: Path, other: str | Path = "") -> tuple[PipelineInstance, Any]:
+    """Read a pipeline from an instance file, or from a result that carries it.
 
     Parameters
     ----------
@@ -45,23 +47,33 @@ def load_pipeline(path: Path, other: str | Path = "") -> PipelineInstance:
     -------
     PipelineInstance
         The pipeline.
+    dict or None
+        The result, which may claim modes or layers; None where the file is an instance.
 
     Raises
     ------
     InputError
-        As in `load_instance`, or both files are standard input.
+        As in `load_instance` or `instance_in`, or both files are standard input.
     """
     if str(path) == str(other) == "-":
         raise InputError("only one of the two files can be standard input")
-    instance = load_instance(path)
+    with errors_in(source_name(path)):
+        data = with_files(read_json(path), path.parent)
+    claims = data if is_result(data) else None
+    instance = (instance_in if claims else parse_instance)(data, source_name(path))
     if instance.kind != "pipeline":
         text = f'expected "pipeline", got "{instance.kind}"'
         raise InputError(text, source=source_name(path), field="kind")
-    return cast("PipelineInstance", instance)
+    return cast("PipelineInstance", instance), claims
 
 
-def data_order(path: Path | None, pipeline: PipelineInstance) -> DataOrder | None:
-    """Read the data order of a runtime's file; without one, note how its indices are read.
+def open_choice(pipeline: PipelineInstance) -> str:
+    """Return the choice that a pipeline leaves open: ``modes``, ``layers`` or an empty text."""
+    return "layers" if pipeline.layers else "modes" if has_open_modes(pipeline) else ""
+
+
+def data_order(path: Path | None, pipeline: PipelineInstance, claims: Any) -> DataOrder | None:
+    """Read the data order of a runtime's file; note how its indices and activations are taken.
 
     Parameters
     ----------
@@ -69,12 +81,21 @@ def data_order(path: Path | None, pipeline: PipelineInstance) -> DataOrder | Non
         File of the data order.
     pipeline : PipelineInstance
         The pipeline of the runtime's file.
+    claims : dict or None
+        Its result, as from `load_pipeline`.
 
     Returns
     -------
     tuple of int or None
         The micro-batch at each index; None without a file.
     """
+    choice = open_choice(pipeline)
+    if choice and (claims or {}).get(choice) is None:
+        split = ", layers as split evenly" if choice == "layers" else ""
+        say(
+            f"note: a .csv names no {choice}: every activation is taken as kept{split}; a result "
+            f"in the place of the instance names its {choice} (`ppsolve check RESULT FILE.csv`)"
+        )
     if path is not None:
         return read_data_order(path, pipeline)
     if pipeline.replicas is None and has_unequal_microbatches(pipeline):

@@ -27,6 +27,9 @@ OFFLOADS = {
 FULL = "full"
 """Name of the mode that recomputes whole layers."""
 
+MODULES = {"core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"}
+"""Names of modes that recompute a module of every layer, as Megatron-LM does by these names."""
+
 WINDOW_FLAG = "--num-microbatches-with-partial-activation-checkpoints"
 
 
@@ -56,9 +59,9 @@ def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[st
     return tuple({mode: stage.count(DECODER)} for mode, stage in zip(modes, letters, strict=True))
 
 
-def recomputes_all(program: RuntimeProgram) -> bool:
-    """Whether every stage recomputes every layer for every micro-batch, however many there are."""
-    return bool(program.modes) and {mode for row in program.modes for mode in row} == {FULL}
+def modes_in(program: RuntimeProgram) -> set[str]:
+    """Return the modes of all stages, layers and micro-batches."""
+    return {mode for row in program.modes or program.layer_modes for mode in row}
 
 
 def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) -> Settings:
@@ -128,7 +131,8 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
             f"modes: stage {partly[0]} recomputes some micro-batches only, which no file for "
             f"{target} can say"
         )
-    if stages and not (target == "megatron" and recomputes_all(program)):
+    named = modes_in(program)
+    if stages and not (target == "megatron" and (named == {FULL} or named & MODULES)):
         listed = ", ".join(f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages)
         yield from _notes_on_recomputing(listed, settings, target)
     modes = None if program.instance is None else modes_of(program.instance)
@@ -151,7 +155,7 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
         )
     elif target in COUNTED and settings.recomputed is None:
         text = f"expected the layers of each stage that are recomputed: stages {listed}"
-        raise InputError(text, field=RECOMPUTE)
+        raise InputError(f"{text}; whole layers are counted", field=RECOMPUTE)
     elif target not in {*COUNTED, "mindformers"}:
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
 

@@ -206,14 +206,12 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     plan = program.plan
     if model is None and plan is not None and counts == plan.layers_per_stage:
         model = plan.model
-    if model is None:
-        stages = [DECODER * count for count in counts]
-        stages[0] = EMBEDDING + stages[0]
-        stages[-1] += LOSS
-        return tuple(stages)
-    layers = layers_of(model)
+    whole = tuple(n + (s == 0) + (s == len(counts) - 1) for s, n in enumerate(counts))
+    layers = EMBEDDING + DECODER * sum(counts) + LOSS if model is None else layers_of(model)
+    counts = whole if model is None else counts
     if len(layers) != sum(counts):
-        text = f"expected the {sum(counts)} layers of the split, got {len(layers)}"
+        text = f"expected the {sum(counts)} layers of the split, got {len(layers)}; embedding and "
+        text += f"loss count: with {sum(counts)} decoder layers give {','.join(map(str, whole))}"
         raise InputError(text, field="--model")
     return tuple(layers[first:last] for first, last in pairwise(accumulate(counts, initial=0)))
 

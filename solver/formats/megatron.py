@@ -25,7 +25,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
-from ppsolve.solver.formats.activations import recomputes_all
+from ppsolve.solver.formats.activations import FULL, MODULES, modes_in
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
@@ -64,10 +64,8 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     if order is not None and order.is_combined:
         flags.append("--overlap-moe-expert-parallel-comm")
         if recomputation:
-            text = (
-                f"{MEGATRON.title} recomputes no layers where forwards and backwards are combined"
-            )
-            raise InputError(text, field=layers.RECOMPUTE)
+            rule = "recomputes no layers where forwards and backwards are combined"
+            raise InputError(f"{MEGATRON.title} {rule}", field=layers.RECOMPUTE)
     flags += recomputation + _offloading(program, settings)
     return "\n".join([*flags, *_chosen(program)]) + "\n"
 
@@ -88,23 +86,29 @@ def _chosen(program: RuntimeProgram) -> Iterator[str]:
 
 
 def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
-    """Return the flags of recomputed layers: one number for all stages.
+    """Return the flags of recomputed layers: one number for all stages, or a module of all layers.
 
     Of each stage the first n layers are recomputed, or all where there are fewer (method
     ``block`` of ``TransformerBlock``, which every virtual stage has one of). Where all are, their
     number is not asked for (method ``uniform``, layer by layer).
     """
-    method, most = "uniform", int(recomputes_all(program))
+    named = modes_in(program)
+    for module in sorted(named & MODULES):
+        if len(named) > 1 or settings.recomputed is not None:
+            rule = (
+                f"{MEGATRON.title} recomputes {module} of all layers and micro-batches or of none"
+            )
+            raise cannot_say(f"modes: {rule}, and no whole layers beside it (--recompute)")
+        return ["--recompute-granularity selective", f"--recompute-modules {module}"]
+    method, most = "uniform", int(named == {FULL})
     if settings.recomputed is not None:
         method, most = "block", max(settings.recomputed)
     decoders = layers.decoders_of(program, settings) if settings.recomputed else ()
     for stage, (count, there) in enumerate(zip(settings.recomputed or (), decoders, strict=True)):
         if count != min(most, there):
-            raise InputError(
-                f"{MEGATRON.title} recomputes as many layers of every stage: "
-                f"{min(most, there)} of stage {stage}, not {count}",
-                field=layers.RECOMPUTE,
-            )
+            wrong = f"{min(most, there)} of stage {stage}, not {count}"
+            text = f"{MEGATRON.title} recomputes as many layers of every stage: {wrong}"
+            raise InputError(text, field=layers.RECOMPUTE)
     names = {"granularity": "full", "method": method, "num-layers": most}
     return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
 

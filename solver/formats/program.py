@@ -10,8 +10,6 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal
 
-import numpy as np
-
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
@@ -212,11 +210,6 @@ def _carried(data: dict[str, Any]) -> PipelineInstance | None:
 
 
 def _simulated_ends(rows: Rows, instance: PipelineInstance, data: dict[str, Any]) -> Ends:
-    modes = modes_of(instance)
-    if modes is not None and modes.is_anytime:
-        choice, _ = choice_of(modes, data)
-        if np.isin(choice, modes.recomputing).any():
-            raise cannot_say("expected a schedule: an order does not say when a stage recomputes")
     found = broken_rules(rows, shape_of(instance))
     _refuse(broken for broken in found if broken.rule != "data-order")
     proposal, violations = simulated(rows, instance, data)

@@ -116,6 +116,7 @@ def check_csv(
     path: str | Path,
     instance: PipelineInstance,
     order: DataOrder | None = None,
+    document: Any = None,
     *,
     exact: bool = False,
 ) -> list[Violation]:
@@ -132,6 +133,9 @@ def check_csv(
     order : tuple of int, optional
         The micro-batch of the pipeline that stands at each index of the file; as many, in their
         own order, by default. A pipeline with replicas needs that of one replica.
+    document : object, optional
+        A result, which claims the memory modes or the layers of stages that are open; every
+        activation is kept and layers are split evenly by default.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -142,13 +146,16 @@ def check_csv(
         none, those of its schedule.
     """
     rows, fed = read_csv(path), _fed(instance, order)
-    return _broken(rows, fed) or rules.simulated(_computing(rows), fed, exact=exact)[1]
+    broken = _broken(rows, fed)
+    steps = _computing(rows, order if fed is instance and not broken else None)
+    return broken or rules.simulated(steps, fed, document, exact=exact)[1]
 
 
 def convert_torch_csv(
     path: str | Path,
     instance: PipelineInstance,
     order: DataOrder | None = None,
+    document: Any = None,
     *,
     exact: bool = False,
 ) -> tuple[HeuristicEntry, float]:
@@ -158,7 +165,7 @@ def convert_torch_csv(
 
     Parameters
     ----------
-    path, instance, order, exact
+    path, instance, order, document, exact
         As for `check_csv`.
 
     Returns
@@ -168,23 +175,22 @@ def convert_torch_csv(
         infeasible where that breaks a rule of the pipeline such as memory. Its micro-batches have
         the numbers of the pipeline; where that has replicas, those of the file.
     excess : float
-        Share of the optimum by which the schedule is above it at most, by the analytic bounds.
+        Share of the optimum by which the schedule is above it at most, by the analytic bounds; of
+        the optimum of its modes and layers, and without a meaning where it breaks a rule.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
     if broken:
         raise InputError(str(broken[0]), source=source_name(path))
-    steps = _computing(rows)
-    if order is not None and instance.replicas is None:
-        steps, fed = [[step.renumbered(order) for step in row] for row in steps], instance
-    entry, proposal = rules.simulated_entry(steps, fed, "torch-csv", exact=exact)
+    steps = _computing(rows, order if fed is instance else None)
+    entry, proposal = rules.simulated_entry(steps, fed, "torch-csv", document, exact=exact)
     bound = best_bound(lower_bounds(ImpliedOrder(proposal.schedule.problem))).value
     return entry, relative_gap(proposal.schedule.value, bound, bound)
 
 
 def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstance:
-    """Return the pipeline of one replica, whose micro-batches have the numbers of a file."""
-    if order is not None:
+    """Return a pipeline, of one with replicas that of the one whose micro-batches a file has."""
+    if order is not None and instance.replicas is not None:
         return replica_of(instance, order)
     if instance.replicas is not None:
         raise InputError(
@@ -203,8 +209,9 @@ def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
     return violations
 
 
-def _computing(rows: Rows) -> list[list[ComputeStep]]:
-    return [[step for step in row if not isinstance(step, Communication)] for row in rows]
+def _computing(rows: Rows, order: DataOrder | None = None) -> list[list[ComputeStep]]:
+    found = [[step for step in row if not isinstance(step, Communication)] for row in rows]
+    return found if order is None else [[step.renumbered(order) for step in row] for row in found]
 
 
 def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:

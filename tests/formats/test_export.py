@@ -50,6 +50,69 @@ def test_a_result_goes_to_a_file_and_comes_back(run, tmp_path):
         assert run("export", "entry.json", "--to", "torch", "--format", form).stdout == text
 
 
+OPEN = {
+    "modes": {
+        "times": {"forward": 1, "backward": 2},
+        "memory": {
+            "activation": 1,
+            "capacity": 1.5,
+            "recompute": {"modes": [{"name": "mlp", "time": 1, "held": 0.5}], "decide": "stage"},
+        },
+    },
+    "layers": {
+        "layers": {
+            "body": {"count": 4, "forward": 1, "backward": 2, "activation": 1},
+            "recompute": [{"name": "full", "time": 1, "held": 0.5}],
+        },
+        "memory": {"capacity": 3},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("choice", "assumed"), [("modes", "kept"), ("layers", "kept, layers as split evenly")]
+)
+def test_a_result_in_place_of_the_instance_says_what_it_chose(run, tmp_path, choice, assumed):
+    pipeline = {**TINY, "num_microbatches": 4, **OPEN[choice]}
+    if choice == "layers":
+        del pipeline["times"]
+    (tmp_path / "open.json").write_text(json.dumps(pipeline))
+    assert run("optimize", "open.json", "-t", "5", "-o", "result.json").exit_code == 0
+    assert run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
+    note = (
+        f"note: a .csv names no {choice}: every activation is taken as {assumed}; a result in the "
+        f"place of the instance names its {choice} (`ppsolve check RESULT FILE.csv`)\n"
+    )
+    done = run("check", "open.json", "order.csv")
+    assert (done.exit_code, done.stderr) == (5, note)
+    done = run("check", "result.json", "order.csv")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+    convert = "convert", "torch-csv", "order.csv", "-o", "entry.json", "--instance"
+    done = run(*convert, "open.json")
+    assert "above the optimum" not in done.stderr
+    assert ", infeasible: memory: device 0 holds " in done.stderr
+    done = run(*convert, "result.json")
+    assert done.stderr.endswith(f"% above the optimum with these {choice}\n")
+    entry, result = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("entry", "result")
+    )
+    assert (entry[choice], entry["value"]) == (result[choice], result["value"])
+    assert run("check", "open.json", "entry.json").exit_code == 0
+
+
+def test_no_order_says_when_a_stage_recomputes(run, tmp_path):
+    memory = {**OPEN["modes"]["memory"]}
+    memory["recompute"] = {**memory["recompute"], "place": "anytime"}
+    pipeline = {**TINY, "num_microbatches": 4, "memory": memory}
+    (tmp_path / "open.json").write_text(json.dumps(pipeline))
+    assert run("optimize", "open.json", "-t", "5", "-o", "result.json").exit_code == 0
+    assert run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
+    done = run("check", "result.json", "order.csv")
+    assert done.exit_code == 2
+    assert "error: schedule: expected a schedule: an order does not say when" in done.stderr
+
+
 def test_check_names_the_rule(run, tmp_path):
     (tmp_path / "order.csv").write_text("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n")
     done = run("check", "tiny.json", "order.csv", "--json")

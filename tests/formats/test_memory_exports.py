@@ -47,11 +47,34 @@ class TestRecomputing:
 
     @pytest.mark.parametrize("to", ["megatron", "primus"])
     def test_other_modes_and_unknown_splits_do(self, to):
-        message = r"--recompute: expected the layers .* that are recomputed: stages 0 \(mlp\)"
-        refused(to, recomputing("mlp", "keep", layers=(1, 1)), message)
+        message = (
+            r"--recompute: expected the layers .* that are recomputed: stages 0 \(half\); whole"
+        )
+        refused(to, recomputing("half", "keep", layers=(1, 1)), message)
         refused(to, recomputing("full", "keep"), r"stages 0 \(full\)")
         text, _ = exported("primus", recomputing("mlp", "keep", layers=(2, 1)), recomputed=(1, 0))
         assert json.loads(text)["recompute_layer_ids"] == "0"
+
+    @pytest.mark.parametrize("name", ["mlp", "core_attn"])
+    def test_a_module_of_megatron_is_recomputed_in_every_layer(self, name):
+        program = recomputing(name, name)
+        flags, notes = exported("megatron", program)
+        assert flags.splitlines()[1:] == [
+            "--recompute-granularity selective",
+            f"--recompute-modules {name}",
+        ]
+        assert notes == []
+        rule = f"Megatron-LM recomputes {name} of all layers and micro-batches or of none"
+        counted = replace(program, layers=(2, 2))
+        refused("megatron", counted, rule, recomputed=(2, 2))
+        for other in ("keep", "full"):
+            refused("megatron", recomputing(name, other), rule)
+            refused("megatron", recomputing(name, other, layers=(2, 2)), rule, recomputed=(2, 0))
+        layers = replace(recomputing("keep", "keep"), modes=(), layer_modes=({name: 2}, {name: 1}))
+        text = exported("megatron", replace(layers, layers=(2, 1)))[0]
+        assert text.endswith(f"--recompute-modules {name}\n")
+        mixed = replace(layers, layers=(2, 2), layer_modes=({name: 2}, {name: 1, "keep": 1}))
+        refused("megatron", mixed, rule)
 
     @pytest.mark.parametrize("to", ["torch", "colossalai", "deepspeed", "primus"])
     def test_windows_are_told_to_megatron_only(self, to):

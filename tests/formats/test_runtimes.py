@@ -104,6 +104,8 @@ class TestMegatron:
     def test_a_split_that_is_none(self):
         made = program("1f1b", 2, 3, layers=(3, 2))
         refused("megatron", made, "expected the 5 layers of the split, got 4", model="Ett,L")
+        hint = "got 7; embedding and loss count: with 5 decoder layers give 4,3"
+        refused("torchtitan", made, hint, model="Et*5L")
         short = program("1f1b", 2, 3, layers=(5,))
         refused("megatron", short, "expected the layers of 2 stages, got 1 numbers")
 

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
 from ppsolve.solver.kinds.pipeline.actions import Order
@@ -381,12 +384,21 @@ def simulated(
     proposal : Proposal
     violations : list of Violation
         The rules of the pipeline that it breaks, such as memory.
+
+    Raises
+    ------
+    InputError
+        Stages recompute at any time, which an order does not say.
     """
     orders = [Order.of(row) for row in rows]
     heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
-    problem = PIPELINE.lower(instance, exact=exact)
-    if document is not None and instance.replicas is None:
-        problem = PIPELINE.problem_of(instance, exact=exact, document=document)
+    claims = None if instance.replicas is not None else document
+    modes = modes_of(instance)
+    choice = () if modes is None or not modes.is_anytime else choice_of(modes, claims)[0]
+    if modes is not None and np.isin(choice, modes.recomputing).any():
+        text = "expected a schedule: an order does not say when a stage recomputes"
+        raise InputError(text, field="schedule")
+    problem = PIPELINE.lower(instance, exact=exact, document=claims)
     proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
     return proposal, check_schedule(proposal.schedule.problem, proposal.schedule)
 
@@ -395,6 +407,7 @@ def simulated_entry(
     rows: Sequence[Sequence[ComputeStep]],
     instance: PipelineInstance,
     name: str,
+    document: Any = None,
     *,
     exact: bool = False,
 ) -> tuple[HeuristicEntry, Proposal]:
@@ -402,7 +415,8 @@ def simulated_entry(
 
     Parameters
     ----------
-    rows, instance, exact
+    rows, instance, document, exact
+        As for `simulated`.
     name : str
 
     Returns
@@ -412,7 +426,7 @@ def simulated_entry(
     proposal : Proposal
         As from `simulated`.
     """
-    proposal, violations = simulated(rows, instance, exact=exact)
+    proposal, violations = simulated(rows, instance, document, exact=exact)
     outcome = HeuristicOutcome(
         name,
         HeuristicStatus.INFEASIBLE if violations else HeuristicStatus.FEASIBLE,
