@@ -79,13 +79,14 @@ class BenchPeer(BenchLine):
 class BenchRecord(BenchLine):
     """One item: every heuristic and the solver on one instance, or how that failed.
 
-    `key` is a hash of the instance, the settings, the version and users' code. `gap` is
-    (value - bound) / value. `seconds_to_proof` is null where nothing was proved. `machine` names
-    processor, cores, memory, platform and versions behind the times.
+    `key` is a hash of the instance, the settings, the version and users' code, `content` one of the
+    instance alone. `gap` is (value - bound) / value. `seconds_to_proof` is null where nothing was
+    proved. `machine` names processor, cores, memory, platform and versions behind the times.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     key: str = Field(min_length=1)
+    content: str | None = None
     instance: str
     family: str
     path: str | None = None

@@ -57,7 +57,8 @@ def sections(report: Report) -> Iterator[Section]:
     every = report.every
     totals = [part.total for part in report.families]
     totals += [every.total] if len(totals) != 1 else []
-    yield Section("Families", sheet=_named(totals, FAMILIES))
+    alike = tuple(f"{n} instances are called {name}." for name, n in report.namesakes.items())
+    yield Section("Families", alike, _named(totals, FAMILIES))
     yield _methods("Methods", every)
     if within := with_profiles(every):
         notes = ("Instances in %, by how far a value may be over the best one.",)

@@ -124,6 +124,11 @@ class TestSections:
             ["all", "3", "2", "1", "1", "5.00 %", "5.00 %", "10.00 %"],
         ]
 
+    def test_instances_of_one_name_are_told(self) -> None:
+        twins = [unproved(key=name, content=name) for name in "xy"]
+        found = section(report_of(*twins), "Families")
+        assert found.notes == ("2 instances are called a/two.",)
+
     def test_one_family_needs_no_total_and_no_section_of_its_own(self) -> None:
         found = report_of(proved(), unproved())
         assert [row[0] for row in cells(section(found, "Families"))] == ["a"]
