@@ -76,3 +76,18 @@ def test_a_chart_that_is_wide_enough_has_no_hint(count):
 def test_parts_are_named_in_plain_digits():
     assert "--from 0 --to 2200000000 draws" in drawn(chart(200, 10**8), 80)
     assert "--from 0 --to 0.0022 draws" in drawn(chart(200, 0.0001), 80)
+
+
+@pytest.mark.parametrize(
+    ("width", "rows"),
+    [
+        (17, ["few_microbatches/", "zb-6.2b-8x6-0.5p"]),
+        (13, ["few_", "microbatches/", "zb-6.2b-8x6-", "0.5p"]),
+        (6, ["few_", "microb", "atches", "/zb-", "6.2b-", "8x6-", "0.5p"]),
+        (80, ["few_microbatches/zb-6.2b-8x6-0.5p"]),
+    ],
+)
+def test_long_names_go_on_behind_marks(width, rows):
+    name = TableColumn("on", ["few_microbatches/zb-6.2b-8x6-0.5p"], is_text=True, wraps=True)
+    lines = drawn(FittingTable(name), width).splitlines()
+    assert [line.strip() for line in lines][2:] == rows

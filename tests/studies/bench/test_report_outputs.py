@@ -214,6 +214,11 @@ class TestTerminal:
             column = "".join(line[first:last].strip() for line in text.splitlines())
             assert (mine if first == 0 else place) in column
 
+    def test_the_only_family_is_not_repeated(self) -> None:
+        found = report_of(unproved(instance="zb-6.2b-8x6-0.5p", family="few_microbatches"))
+        assert cells(section(found, "Methods"))[0][9] == "zb-6.2b-8x6-0.5p"
+        assert cells(section(report_of(), "Methods"))[0][9] == "a/two"
+
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_lines_fit(self, width: int) -> None:
         assert max(map(len, shown(report_of(before=proved(value=90)), width).splitlines())) <= width
@@ -275,6 +280,7 @@ class TestLatex:
     def test_tables(self) -> None:
         text = latex_report(report_of())
         rows = self.rows(text)
+        assert text.count("\\centering\\small") == text.count("\\begin{table}")
         assert rows[0] == ["family", "instances", "proved", "mean gap", "worst gap"]
         assert rows[1] == ["a", "2", "1", r"5.00 \%", r"10.00 \%"]
         assert rows[4] == ["method", "solved", "wins", r"mean \%", "on 1 in common", r"worst \%"]
