@@ -197,7 +197,17 @@ FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
 
 
 def method_fields(common: int, family: str) -> tuple[Field[rows.MethodRow], ...]:
-    """Return the columns of methods that have a number of instances of a family in common."""
+    """Return the columns of methods that have a number of instances in common.
+
+    Parameters
+    ----------
+    common, family : int, str
+        That number, and the family whose name the instances need not repeat.
+
+    Returns
+    -------
+    tuple of Field
+    """
     return (
         texts("method", lambda row: row.method.name),
         texts("is", lambda row: row.method.role.value, 6),
