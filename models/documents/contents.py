@@ -51,6 +51,7 @@ KINDS = {
     "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
     "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
     "curve": "this is a curve; `ppsolve show` draws it",
+    "bench-report": "this is a report; `ppsolve bench report RESULTS` makes it of results",
     "what-if": "this is a what-if; `ppsolve show` and `ppsolve report` show it",
 }
 """What documents of these kinds are, which are no instances."""

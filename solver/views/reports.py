@@ -10,7 +10,7 @@ from statistics import fmean
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.result import BoundEntry, HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views import tables, wording
@@ -114,7 +114,10 @@ def _proof(result: Result) -> Iterator[RenderableType]:
     names, unit = ("value", "bound"), wording.unit_of(result)
     value, bound = (Field(f"{n} ({unit})", attrgetter(n), 0, figure) for n in names)
     took = Field("took", attrgetter("seconds"), 0, seconds)
-    parts = ("bound", result.bounds, [value]), ("step", result.steps, [took, value, bound])
+    bounds = list(result.bounds)
+    if result.bound is not None and result.bound_by not in {None, *(b.name for b in bounds)}:
+        bounds.append(BoundEntry(name=str(result.bound_by), value=result.bound))
+    parts = ("bound", bounds, [value]), ("step", result.steps, [took, value, bound])
     for what, rows, fields in parts:
         if rows:
             fields = [Field(what, attrgetter("name")), *fields]

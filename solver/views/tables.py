@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +37,14 @@ class TableColumn:
     def title(self) -> str:
         """Its name on one line."""
         return self.header.replace("-\n", "-").replace("\n", " ")
+
+
+class _FoldedText(Text):
+    """Goes on in the next line behind a blank, hyphen, slash or underscore, if one is near."""
+
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        rows = rf".{{1,{width}}}(?:(?<=\w[-/_])|(?<= )|$)|.{{{width}}}"
+        return Text("\n".join(re.findall(rows, self.plain))).wrap(console, width, **options)
 
 
 class FittingTable:
@@ -88,7 +98,9 @@ class FittingTable:
             shown.remove(last)
         return shown
 
-    def _cut(self, cell: str, number: int, spare: int) -> str:
+    def _cut(self, cell: str, number: int, spare: int) -> RenderableType:
+        if self.columns[number].wraps:
+            return _FoldedText(cell)
         if not self.columns[number].is_cut:
             return cell
         return shorten(cell, self._wanted(number) + spare)

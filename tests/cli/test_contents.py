@@ -90,6 +90,34 @@ def test_where_a_result_is_expected(here, name):
         assert (code, f"`{command}" in said) == (2, True), said
 
 
+@pytest.mark.parametrize("name", sorted(FILES.keys() - {"records", "record"} | {"report"}))
+def test_where_results_of_a_benchmark_are_expected(here, name):
+    report = ('{\n "kind": "bench-report"\n}\n', "ppsolve bench report RESULTS")
+    content, command = {**FILES, "report": report}[name]
+    (here / "file").write_bytes(content if isinstance(content, bytes) else content.encode())
+    for words in (("report", "file"), ("merge", "file", "-o", "o"), ("tiny.json", "-o", "file")):
+        code, said = run("bench", *words)
+        assert code == 2
+        assert re.match("error: file: expected results of a benchmark, this (is|looks like)", said)
+        assert f"`{command}" in said
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_documents_where_results_of_a_benchmark_are_expected(here, indent, end):
+    told = {"tiny.json": contents.INSTANCE, "result.json": contents.RESULT}
+    for file, what in told.items():
+        data = json.loads((here / file).read_text())
+        (here / "file").write_text(json.dumps(data, indent=indent) + end)
+        said = run("bench", "report", "file")
+        assert said == (2, f"error: file: expected results of a benchmark, {what}\n")
+
+
+def test_lines_that_are_no_records_are_told_by_their_number(here):
+    (here / "file").write_text('{"a": 1}\n{"a": 2}\n')
+    assert run("bench", "report", "file")[1].startswith("error: file: line 1: ")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -5,7 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from ppsolve import optimize, parse_instance
 from ppsolve.solver.views.chart import Bar, Chart, Row
+from ppsolve.solver.views.reports import report
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.views.terminal import TerminalConsole
 
@@ -76,3 +78,35 @@ def test_a_chart_that_is_wide_enough_has_no_hint(count):
 def test_parts_are_named_in_plain_digits():
     assert "--from 0 --to 2200000000 draws" in drawn(chart(200, 10**8), 80)
     assert "--from 0 --to 0.0022 draws" in drawn(chart(200, 0.0001), 80)
+
+
+@pytest.mark.parametrize(
+    ("width", "rows"),
+    [
+        (17, ["few_microbatches/", "zb-6.2b-8x6-0.5p"]),
+        (13, ["few_", "microbatches/", "zb-6.2b-8x6-", "0.5p"]),
+        (6, ["few_", "microb", "atches", "/zb-", "6.2b-", "8x6-", "0.5p"]),
+        (80, ["few_microbatches/zb-6.2b-8x6-0.5p"]),
+    ],
+)
+def test_long_names_go_on_behind_marks(width, rows):
+    name = TableColumn("on", ["few_microbatches/zb-6.2b-8x6-0.5p"], is_text=True, wraps=True)
+    lines = drawn(FittingTable(name), width).splitlines()
+    assert [line.strip() for line in lines][2:] == rows
+
+
+def test_the_table_of_bounds_has_the_bound_of_a_later_step():
+    times = {"forward": 1, "backward": 2}
+    tiny = {
+        "kind": "pipeline",
+        "name": "tiny",
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": times,
+    }
+    result = optimize(parse_instance(tiny))
+    later = result.model_copy(update={"bound_by": "few-devices", "bound": 8.5})
+    assert "few-devices" in drawn(report(later, verbose=True), 80)
+    assert result.bound_by in [each.name for each in result.bounds]
+    rows = [drawn(report(each, verbose=True), 80).splitlines() for each in (result, later)]
+    assert len(rows[1]) == len(rows[0]) + 1

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -16,8 +17,9 @@ from pydantic import Field, field_validator
 
 from ppsolve.models.core.result import LARGEST, Figure, HeuristicStatus, Status, StopReason
 from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.contents import BYTES, TEXTS, describe_document, describe_text
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import destination, opened, parse_json, write_bytes
+from ppsolve.models.documents.files import BEGINNING, destination, opened, parse_json, write_bytes
 
 MOST_MOMENTS = 200
 """Most entries of `BenchRecord.anytime`: a curve that is drawn needs no more, and a line with them
@@ -79,13 +81,14 @@ class BenchPeer(BenchLine):
 class BenchRecord(BenchLine):
     """One item: every heuristic and the solver on one instance, or how that failed.
 
-    `key` is a hash of the instance, the settings, the version and users' code. `gap` is
-    (value - bound) / value. `seconds_to_proof` is null where nothing was proved. `machine` names
-    processor, cores, memory, platform and versions behind the times.
+    `key` is a hash of the instance, the settings, the version and users' code, `content` one of the
+    instance alone. `gap` is (value - bound) / value. `seconds_to_proof` is null where nothing was
+    proved. `machine` names processor, cores, memory, platform and versions behind the times.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     key: str = Field(min_length=1)
+    content: str | None = None
     instance: str
     family: str
     path: str | None = None
@@ -155,8 +158,19 @@ def read_records(path: str | Path) -> Records:
     """Read a file of results; raises InputError that names the line which is no record."""
     with opened(path) as stream:
         data = stream.read()
+    _refuse_others(data, str(path))
     *lines, torn = data.split(b"\n")
     return Records(tuple(_records(lines, str(path))), len(torn))
+
+
+def _refuse_others(data: bytes, source: str) -> None:
+    """Refuse a file that is known to be something else, as a whole."""
+    found = describe_text(data[:BEGINNING].decode("latin-1"), BYTES | TEXTS)
+    if found is None:
+        with suppress(InputError, UnicodeDecodeError):
+            found = describe_document(parse_json(data.decode(), source))
+    if found and "`ppsolve bench report FILE" not in found:
+        raise InputError(f"expected results of a benchmark, {found}", source=source)
 
 
 def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
@@ -168,10 +182,7 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
             raise InputError("expected UTF-8 text", source=source) from None
         if not text.strip():
             raise InputError("expected a record, the line is empty", source=source)
-        data = parse_json(text, source)
-        if isinstance(data, dict) and "wall_seconds" in data:
-            raise InputError("this is a result; `ppsolve bench` writes records", source=path)
-        yield BenchRecord.parse(data, source)
+        yield BenchRecord.parse(parse_json(text, source), source)
 
 
 def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:

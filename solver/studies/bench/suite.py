@@ -56,13 +56,14 @@ class BenchItem:
         return None if limit is None or math.isinf(limit) else float(limit)
 
     @cached_property
+    def content(self) -> str:
+        """Hash of the instance's question."""
+        return fingerprint(self.instance)
+
+    @cached_property
     def key(self) -> str:
         """Hash of the instance's question, the settings and the version."""
-        asked = {
-            "instance": fingerprint(self.instance),
-            "settings": self.settings,
-            "time_limit": self.time_limit,
-        }
+        asked = {"instance": self.content, "settings": self.settings, "time_limit": self.time_limit}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
     def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
@@ -84,6 +85,7 @@ class BenchItem:
         return BenchRecord.parse(
             {
                 "key": self.key,
+                "content": self.content,
                 "instance": self.instance.name,
                 "family": self.family,
                 "path": self.path,
@@ -416,11 +418,12 @@ class Suite:
     @property
     def others(self) -> list[BenchRecord]:
         """Records of these instances with other settings or code."""
-        names = {(item.family, item.instance.name) for item in self._items}
+        own = {(i.family, i.instance.name, c) for i in self._items for c in (None, i.content)}
         return [
             record
             for record in self._file.records
-            if record.key not in self._asked and (record.family, record.instance) in names
+            if record.key not in self._asked
+            and (record.family, record.instance, record.content) in own
         ]
 
     def _drop_failed(self) -> None:

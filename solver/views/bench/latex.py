@@ -29,7 +29,7 @@ def latex_report(report: Report) -> str:
         rows = zip(*((column.title, *(column.cells or ())) for column in columns), strict=True)
         head, *body = (rf"{' & '.join(map(_escaped, row))} \\" for row in rows)
         lines += [
-            "", r"\begin{table}", r"\centering",
+            "", r"\begin{table}", r"\centering\small",
             rf"\caption{{{_escaped(' '.join((what, *section.notes[-1:])))}}}",
             rf"\label{{tab:{label}}}", rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
             r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}",

@@ -54,10 +54,11 @@ FOOTER = (
 def sections(report: Report) -> Iterator[Section]:
     """Yield the sections of a report; those about single families come last but for machines."""
     yield from _alarms(report)
-    every = report.every
+    every = report.families[0] if len(report.families) == 1 else report.every
     totals = [part.total for part in report.families]
     totals += [every.total] if len(totals) != 1 else []
-    yield Section("Families", sheet=_named(totals, FAMILIES))
+    alike = tuple(f"{n} instances are called {name}." for name, n in report.namesakes.items())
+    yield Section("Families", alike, _named(totals, FAMILIES))
     yield _methods("Methods", every)
     if within := with_profiles(every):
         notes = ("Instances in %, by how far a value may be over the best one.",)
@@ -122,7 +123,7 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     but = f" but {', '.join(alone)}" if alone else ""
     among = f"{counted(count, 'instance')} solved by all methods here{but}"
     notes.append(f"%: above the best value of any method. In common: {among}.")
-    return Section(title, tuple(notes), _named(shown, method_fields(count)))
+    return Section(title, tuple(notes), _named(shown, method_fields(count, part.total.family)))
 
 
 def _named(rows: Sequence[Row], fields: Sequence[Field[Row]]) -> FittingTable:
@@ -195,8 +196,18 @@ FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
 )
 
 
-def method_fields(common: int) -> tuple[Field[rows.MethodRow], ...]:
-    """Return the columns of methods that have a number of instances in common."""
+def method_fields(common: int, family: str) -> tuple[Field[rows.MethodRow], ...]:
+    """Return the columns of methods that have a number of instances in common.
+
+    Parameters
+    ----------
+    common, family : int, str
+        That number, and the family whose name the instances need not repeat.
+
+    Returns
+    -------
+    tuple of Field
+    """
     return (
         texts("method", lambda row: row.method.name),
         texts("is", lambda row: row.method.role.value, 6),
@@ -207,7 +218,7 @@ def method_fields(common: int) -> tuple[Field[rows.MethodRow], ...]:
         hundredths(f"on {common:,} in\ncommon", lambda row: row.common.mean),
         hundredths("median %", lambda row: row.excess.median, 3),
         hundredths("worst %", lambda row: row.excess.worst),
-        notes("worst on", lambda row: _worst_at(row.excess)),
+        notes("worst on", lambda row: _worst_at(row.excess).removeprefix(f"{family}/")),
         counts("infeasible", lambda row: row.infeasible, 1),
         counts("failed", lambda row: row.failed, 4),
         counts("n.a.", lambda row: row.not_applicable, 5),

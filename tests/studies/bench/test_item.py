@@ -27,6 +27,12 @@ def test_keys_are_of_the_question() -> None:
     assert len({one.key for one in (item(), *others)}) == 5
 
 
+def test_contents_are_of_the_instance_alone() -> None:
+    assert {one.content for one in (item(), item("b"), item(seed=1))} == {item().content}
+    assert item(forward=11).content != item().content
+    assert item().record(Finished(0)).content == item().content
+
+
 def test_doubles_are_named() -> None:
     one, same, other = item(), item("b"), item(forward=11)
     assert distinct([one, same, other]) == ([one, other], [(same, one)])

@@ -112,6 +112,16 @@ def test_settings_tell_runs_of_one_instance_apart() -> None:
     assert told(compared(seeds, seeds[::-1])) == []
 
 
+def test_content_tells_instances_of_one_name_apart() -> None:
+    whole, split = unproved(content="w"), unproved(key="k9", content="s", value=150, bound=150)
+    assert told(compared([whole, split], [split, whole])) == []
+    other = compared(whole, split)
+    assert (other.instances, other.only_before, other.only_after) == (0, ("a/two",), ("a/two",))
+    assert compared(unproved(), split).instances == 1
+    failed = unproved(content="w", failure="crash", objective=None, value=None, bound=None)
+    assert told(compared(whole, failed)) == [("failure", "FEASIBLE", "crash")]
+
+
 def test_one_instance_twice_with_one_setting_is_refused() -> None:
     twice = [unproved(), unproved(key="k9")]
     with pytest.raises(InputError) as caught:

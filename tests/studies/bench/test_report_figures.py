@@ -214,6 +214,24 @@ def test_best_values_are_shared_by_runs_of_one_instance() -> None:
     assert method(part, "ppsolve").excess == spread(2, 7.5 / 185, 7.5 / 185, 15 / 185, "a/two")
 
 
+def test_instances_of_one_name_have_best_values_of_their_own() -> None:
+    whole = unproved(content="whole", peers=None, path="whole.json")
+    longer = unproved(key="k9", content="whole", value=185, time_limit=100, peers=None)
+    split = unproved(key="k8", content="split", value=150, bound=150, peers=None, bounds=[])
+    report = report_of(whole, longer, split)
+    assert report.contradictions == ()
+    assert report.namesakes == {"a/two": 2}
+    ours = method(report.families[0], "ppsolve")
+    assert ours.wins == 2
+    assert ours.excess == spread(3, 5 / 185, 0, 15 / 185, "a/two")
+    assert report_of(whole, longer).namesakes == {}
+
+
+def test_records_that_do_not_tell_their_content_go_by_name() -> None:
+    split = unproved(key="k8", content="split", value=150, peers=None)
+    assert len(report_of(unproved(peers=None), split).contradictions) == 4
+
+
 @pytest.mark.parametrize(
     ("changes", "texts"),
     [

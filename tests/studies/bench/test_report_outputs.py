@@ -124,6 +124,11 @@ class TestSections:
             ["all", "3", "2", "1", "1", "5.00 %", "5.00 %", "10.00 %"],
         ]
 
+    def test_instances_of_one_name_are_told(self) -> None:
+        twins = [unproved(key=name, content=name) for name in "xy"]
+        found = section(report_of(*twins), "Families")
+        assert found.notes == ("2 instances are called a/two.",)
+
     def test_one_family_needs_no_total_and_no_section_of_its_own(self) -> None:
         found = report_of(proved(), unproved())
         assert [row[0] for row in cells(section(found, "Families"))] == ["a"]
@@ -209,6 +214,11 @@ class TestTerminal:
             column = "".join(line[first:last].strip() for line in text.splitlines())
             assert (mine if first == 0 else place) in column
 
+    def test_the_only_family_is_not_repeated(self) -> None:
+        found = report_of(unproved(instance="zb-6.2b-8x6-0.5p", family="few_microbatches"))
+        assert cells(section(found, "Methods"))[0][9] == "zb-6.2b-8x6-0.5p"
+        assert cells(section(report_of(), "Methods"))[0][9] == "a/two"
+
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_lines_fit(self, width: int) -> None:
         assert max(map(len, shown(report_of(before=proved(value=90)), width).splitlines())) <= width
@@ -270,6 +280,7 @@ class TestLatex:
     def test_tables(self) -> None:
         text = latex_report(report_of())
         rows = self.rows(text)
+        assert text.count("\\centering\\small") == text.count("\\begin{table}")
         assert rows[0] == ["family", "instances", "proved", "mean gap", "worst gap"]
         assert rows[1] == ["a", "2", "1", r"5.00 \%", r"10.00 \%"]
         assert rows[4] == ["method", "solved", "wins", r"mean \%", "on 1 in common", r"worst \%"]

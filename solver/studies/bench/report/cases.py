@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 
 from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import InputError
@@ -19,8 +19,9 @@ PROVED = (Status.OPTIMAL, Status.INFEASIBLE)
 TOLERANCE = 1e-9
 """Relative difference up to which values count as equal: that of the checker."""
 
-Identity = tuple[str, ...]
-"""Family, name and objective of an instance, and settings where they tell two records apart."""
+Identity = tuple[str | None, ...]
+"""Family, name and content of an instance, its objective where that is not known, and settings
+where they tell two records apart."""
 
 
 class Role(StrEnum):
@@ -145,24 +146,23 @@ def written(value: float | None) -> str:
     return "none" if value is None else f"{value:,.10g}"
 
 
-def identity(record: BenchRecord) -> Identity:
-    """Return family, name and objective, which are the same for all versions."""
-    return (record.family, record.instance, record.objective or "")
+def instances(files: Iterable[Sequence[BenchRecord]]) -> Callable[[BenchRecord], Identity]:
+    """Return the identity of instances, whatever the versions: by content if all records tell."""
+    is_told = all(record.content for records in files for record in records)
+    return attrgetter("family", "instance", "content" if is_told else "objective")
 
 
-def identity_with_settings(record: BenchRecord) -> Identity:
-    """Return the identity of an instance together with the settings that people choose."""
-    chosen = {"workers", "seed", "deterministic", "deterministic_limit", "gap"}
-    settings = sorted((name, repr(record.settings.get(name))) for name in chosen)
-    return (*identity(record), repr(record.time_limit), *(value for _, value in settings))
+def _settings(record: BenchRecord) -> Identity:
+    """Return the settings that people choose."""
+    chosen = ("deterministic", "deterministic_limit", "gap", "seed", "workers")
+    return (repr(record.time_limit), *(repr(record.settings.get(name)) for name in chosen))
 
 
-def identities(files: Iterable[Sequence[BenchRecord]]) -> Callable[[BenchRecord], Identity]:
+def identities(files: Sequence[Sequence[BenchRecord]]) -> Callable[[BenchRecord], Identity]:
     """Return the shortest identity that tells the records of each file apart."""
-    repeated = any(
-        count > 1 for records in files for count in Counter(map(identity, records)).values()
-    )
-    return identity_with_settings if repeated else identity
+    named = instances(files)
+    repeated = any(len({*map(named, records)}) < len(records) for records in files)
+    return (lambda record: (*named(record), *_settings(record))) if repeated else named
 
 
 def by_identity(
@@ -205,6 +205,7 @@ def by_identity(
 def cases_of(records: Sequence[BenchRecord]) -> list[ScoredRecord]:
     """Return the case of every record; records of one instance share their best value."""
     outcomes = [tuple(_outcomes(record)) for record in records]
+    identity = instances([records])
     best: dict[Identity, float] = {}
     for record, own in zip(records, outcomes, strict=True):
         values = [outcome.value for outcome in own if outcome.value is not None]

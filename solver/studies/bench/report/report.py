@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -48,6 +49,7 @@ class Report:
     every: FamilyFigures  # over all families
     families: tuple[FamilyFigures, ...]  # sorted by name
     reasons: tuple[ReasonRow, ...]  # why methods have no schedule
+    namesakes: dict[str, int]  # family and name that several instances have, and how many
     contradictions: tuple[Contradiction, ...]  # of both files
     comparison: Comparison | None
     machines: tuple[str, ...]  # where the runs were, in the order of the file
@@ -88,6 +90,8 @@ def bench_report(
         There are no results, or the files are not about the same instances.
     """
     _refuse_empty(records, source)
+    contents = {(r.family, r.instance, r.content) for r in records.records if r.content}
+    names = Counter(f"{family}/{name}" for family, name, _ in sorted(contents))
     cases = cases_of(records.records)
     families: dict[str, list[ScoredRecord]] = {}
     for case in sorted(cases, key=lambda case: case.family):
@@ -106,6 +110,7 @@ def bench_report(
         every=_part("all", cases),
         families=tuple(_part(name, own) for name, own in families.items()),
         reasons=tuple(reason_rows(cases)),
+        namesakes={name: count for name, count in names.items() if count > 1},
         contradictions=(*contradictions(cases), *across),
         comparison=comparison,
         machines=tuple(dict.fromkeys(record.machine for record in records.records)),
