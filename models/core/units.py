@@ -21,7 +21,7 @@ BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate(
 SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
 
 _NESTED = frozenset({list, tuple, dict})
-UNDECLARED = 'expected a plain number: no "unit" is declared here, as "memory" of a pipeline may'
+UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
 
 _AMOUNT = re.compile(r"(\d+\.?\d*(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
@@ -112,7 +112,8 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         known = did_you_mean(found[2], [name for sizes in SIZES[:2] for name in sizes])
         raise InputError(f'unknown unit "{found[2][:40]}"{known}')
     if unit not in sizes:
-        message = f"expected a number in {unit}" if unit else UNDECLARED
+        more = UNDECLARED if sizes is BYTES else ""
+        message = f"expected a number in {unit}" if unit else f"expected a plain number{more}"
         raise InputError(f'{message}, got the text "{text[:40]}"')
     amount = Fraction(found[1]) * sizes[found[2]] / sizes[unit]
     return Context(prec=400).divide(Decimal(amount.numerator), Decimal(amount.denominator))

@@ -119,7 +119,7 @@ def test_a_request_for_a_plan_counts_bytes() -> None:
     [
         (
             {"memory": {"capacity": "80GB", "activation": 1}},
-            'memory.capacity: expected a plain number: no "unit" is declared here, as "memory" of '
+            'memory.capacity: expected a plain number, no "unit" is declared here, as "memory" of '
             'a pipeline may, got the text "80GB"',
         ),
         (
