@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Context, Decimal
 from difflib import get_close_matches
 from fractions import Fraction
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.base import StrictModel, did_you_mean, field_path, leaves
+from ppsolve.models.documents.base import StrictModel, field_path, leaves
 from ppsolve.models.documents.errors import InputError, errors_about
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
@@ -78,6 +79,8 @@ def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[
     memory = value.get("memory")
     declared = memory.get("unit") if isinstance(memory, dict) else None
     if isinstance(declared, str):
+        if declared not in BYTES:
+            raise InputError(_unknown(declared, BYTES), field=field_path((*at, "memory", "unit")))
         units = units | dict.fromkeys(_FIELDS["memory"].split(), declared)
     found = dict(value)
     for key, inner in value.items():
@@ -85,6 +88,11 @@ def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[
         if type(inner) in _NESTED or (own is not None and type(inner) is str):
             found[key] = _read(inner, own, units, (*at, key))
     return found
+
+
+def _unknown(unit: str, known: Iterable[str]) -> str:
+    # The nearest name is often another unit, as B of GBytes and kB of gb.
+    return f'unknown unit "{unit[:40]}"; expected one of {", ".join(known)}'
 
 
 def amount_in(text: str, unit: str) -> Decimal | str:
@@ -109,8 +117,7 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         return text
     sizes = next((sizes for sizes in SIZES if found[2] in sizes), None)
     if sizes is None:
-        known = did_you_mean(found[2], [name for sizes in SIZES[:2] for name in sizes])
-        raise InputError(f'unknown unit "{found[2][:40]}"{known}')
+        raise InputError(_unknown(found[2], SECONDS | BYTES))
     if unit not in sizes:
         more = UNDECLARED if sizes is BYTES else ""
         message = f"expected a number in {unit}" if unit else f"expected a plain number{more}"
