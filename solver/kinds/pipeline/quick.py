@@ -114,7 +114,7 @@ def _plain(times: Array) -> Array:
 
 
 def _refuse_more(instance: Any) -> None:
-    if not isinstance(instance, PipelineInstance):
+    if getattr(instance, "kind", None) != "pipeline":
         text = "expected a pipeline, as load_instance and parse_instance return, got "
         raise InputError(text + describe(instance))
     wrong = {
