@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Context, Decimal
 from difflib import get_close_matches
 from fractions import Fraction
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.base import StrictModel, did_you_mean, field_path, leaves
+from ppsolve.models.documents.base import StrictModel, field_path, leaves
 from ppsolve.models.documents.errors import InputError, errors_about
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
@@ -21,7 +22,7 @@ BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate(
 SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
 
 _NUMBERS = frozenset({int, float, Decimal})
-UNDECLARED = 'expected a plain number: no "unit" is declared here, as "memory" of a pipeline may'
+UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
 
 _AMOUNT = re.compile(r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
@@ -81,6 +82,8 @@ def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[
     memory = pipeline.get("memory") if isinstance(pipeline, dict) else None
     declared = memory.get("unit") if isinstance(memory, dict) else None
     if isinstance(declared, str):
+        if declared not in BYTES:
+            raise InputError(_unknown(declared, BYTES), field=field_path((*at, "memory", "unit")))
         units = units | dict.fromkeys(_FIELDS["memory"].split(), declared)
     found = dict(value)
     for key, inner in value.items():
@@ -90,6 +93,11 @@ def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[
         if isinstance(inner, list | tuple | dict) or (isinstance(inner, str) and not is_name):
             found[key] = _read(inner, None if is_name else own, units, (*at, key))
     return found
+
+
+def _unknown(unit: str, known: Iterable[str]) -> str:
+    # The nearest name is often another unit, as B of GBytes and kB of gb.
+    return f'unknown unit "{unit[:40]}"; expected one of {", ".join(known)}'
 
 
 def amount_in(text: str, unit: str) -> Decimal | str:
@@ -114,10 +122,10 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         return text
     sizes = next((sizes for sizes in SIZES if found[2] in sizes), None)
     if sizes is None:
-        known = did_you_mean(found[2], [name for sizes in SIZES[:2] for name in sizes])
-        raise InputError(f'unknown unit "{found[2][:40]}"{known}')
+        raise InputError(_unknown(found[2], SECONDS | BYTES))
     if unit not in sizes:
-        message = f"expected a number in {unit}" if unit else UNDECLARED
+        more = UNDECLARED if sizes is BYTES else ""
+        message = f"expected a number in {unit}" if unit else f"expected a plain number{more}"
         raise InputError(f'{message}, got the text "{text[:40]}"')
     amount = Fraction(found[1]) * sizes[found[2]] / sizes[unit]
     return Context(prec=400).divide(Decimal(amount.numerator), Decimal(amount.denominator))

@@ -36,16 +36,6 @@ TEXTS = {
 
 INSTANCE = "this is an instance; `ppsolve optimize FILE -o RESULT` solves it"
 RESULT = "this is a result; `ppsolve show FILE` and `ppsolve report FILE -o PAGE` show it"
-FIELDS = {
-    "traceEvents": "this is a trace; `ppsolve convert trace FILE -o FOLDER` and `ppsolve convert "
-    "kineto-overlap FILE -o FILE` read those of the PyTorch profiler",
-    "num_stages num_batches": "this is a config; `ppsolve convert visualizer FILE` reads it",
-    "key family": "this is a bench file; `ppsolve bench report FILE` shows it",
-    **dict.fromkeys(("schedule", "status", "instance_document"), RESULT),
-    "kind": INSTANCE,
-}
-"""What documents are that have these fields."""
-
 KINDS = {
     "plan": "this is a request for a plan; `ppsolve plan` reads it",
     "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
@@ -55,6 +45,17 @@ KINDS = {
     "what-if": "this is a what-if; `ppsolve show` and `ppsolve report` show it",
 }
 """What documents of these kinds are, which are no instances."""
+
+FIELDS = {
+    "traceEvents": "this is a trace; `ppsolve convert trace FILE -o FOLDER` and `ppsolve convert "
+    "kineto-overlap FILE -o FILE` read those of the PyTorch profiler",
+    "num_stages num_batches": "this is a config; `ppsolve convert visualizer FILE` reads it",
+    "key family": "this is a bench file; `ppsolve bench report FILE` shows it",
+    "cluster model": KINDS["plan"],
+    **dict.fromkeys(("schedule", "status", "instance_document"), RESULT),
+    "kind": INSTANCE,
+}
+"""What documents are that have these fields."""
 
 
 def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.contents import BYTES, TEXTS, describe_document, describe_text
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import opened
+from ppsolve.models.documents.files import opened, read_json
 from ppsolve.models.studies.trace import table
 from ppsolve.solver.formats.kineto.events import unpacked
 from ppsolve.solver.formats.kineto.reader import read_kineto
@@ -140,8 +139,8 @@ def _guess(path: Path) -> str:
     if path.suffix.lower() in {".csv", ".jsonl"}:
         return "table"
     found = describe_text(start.decode("latin-1"), BYTES | TEXTS)
-    with suppress(ValueError):
-        found = describe_document(json.loads(start))
+    with suppress(InputError):
+        found = describe_document(read_json(path)) or found
     text = f"this looks like none of {', '.join(READERS)}; {found or 'give --format'}"
     raise InputError(text, source=str(path))
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.documents.base import as_clock, as_json_number, describe, did_you_mean
+from ppsolve.models.documents.contents import describe_document
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_text, source_name
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
@@ -139,7 +140,8 @@ def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
 def _unit(row: Mapping[str, Any]) -> str:
     found = {match[2] for name in row if (match := TIME.fullmatch(name))}
     if len(found) != 1:
-        got = f"got {', '.join(sorted(found))}" if found else "there is none"
+        other = describe_document(dict.fromkeys(row.keys() - {"kind"})) or "there is none"
+        got = f"got {', '.join(sorted(found))}" if found else other
         raise InputError(f"expected start and end in one unit, such as start_us and end_us; {got}")
     return found.pop()
 

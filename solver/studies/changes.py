@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from ppsolve.models.core.units import amount_in
 from ppsolve.models.documents.base import as_json_number, did_you_mean
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.text import instance_data
@@ -257,7 +258,7 @@ AXES = {
 """What can be changed, in the order in which changes are made: stages first, then their times."""
 
 
-def changes_of(name: str, values: Any) -> list[PipelineChange]:
+def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     """Return the changes on one axis.
 
     Parameters
@@ -267,6 +268,8 @@ def changes_of(name: str, values: Any) -> list[PipelineChange]:
     values : object, iterable of objects or callable
         Values, or texts of values as the command line takes them, equal ones counted once; or a
         function from pipelines to pipelines.
+    unit : str
+        Of the memory of the pipelines, where it is declared: capacities may be ``80GB``.
 
     Returns
     -------
@@ -284,12 +287,17 @@ def changes_of(name: str, values: Any) -> list[PipelineChange]:
     axis = AXES[name]
     given = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     with errors_about(f"--{name}"):
-        read = {_text(value): value for each in given for value in axis.read(str(each))}
+        texts = [_in_unit(str(each), unit) if name == "capacity" else str(each) for each in given]
+        read = {_text(value): value for text in texts for value in axis.read(text)}
         if not read:
             raise InputError("expected at least one value")
     return [
         PipelineChange(name, text, partial(_applied, axis, value)) for text, value in read.items()
     ]
+
+
+def _in_unit(text: str, unit: str) -> str:
+    return re.sub("[^,:]+", lambda part: str(amount_in(part[0], unit)), text)
 
 
 def _applied(axis: ChangeAxis, value: Any, instance: PipelineInstance) -> PipelineInstance:

@@ -82,7 +82,8 @@ def curve(
     over : str
         ``capacity`` or ``microbatches``.
     values : sequence of number, str or PerDevice
-        The points; ``1.5p`` is a capacity in units of p, ``1p:2p:0.5p`` are three.
+        The points; ``1.5p`` is a capacity in units of p, ``1p:2p:0.5p`` are three. With a unit of
+        memory declared, capacities may be texts such as ``80GB``.
     time_limit : float
         Wall seconds for all points.
     on_point : callable
@@ -101,7 +102,7 @@ def curve(
         Not a pipeline, or a value that it cannot take.
     """
     varied, pipeline = _over(over), pipeline_of(instance)
-    changes = changes_of(varied, values)
+    changes = changes_of(varied, values, _unit_of(pipeline))
     places, count = _places_of(pipeline, changes), 0
     order = ends_first(len(places))
     if varied is Over.CAPACITY and pipeline.memory is not None and pipeline.memory.has_modes:
@@ -129,6 +130,10 @@ def curve(
     search = CaseSearch(instances, time_limit, options, lambda: on_point(told()))
     search.run(order)
     return told()
+
+
+def _unit_of(pipeline: PipelineInstance) -> str:
+    return (pipeline.memory and pipeline.memory.unit) or ""
 
 
 def _over(name: Over | str) -> Over:
@@ -178,7 +183,8 @@ def what_if(
     InputError
         Not a pipeline, no change, an unknown one, or one that the pipeline cannot take.
     """
-    pipeline, wanted = pipeline_of(instance), _combinations(changes)
+    pipeline = pipeline_of(instance)
+    wanted = _combinations(changes, _unit_of(pipeline))
     made = [reduce(lambda given, change: change(given), each, pipeline) for each in wanted]
     marks = [fingerprint(each) for each in made]
     different = dict(zip(marks, made, strict=True))
@@ -200,10 +206,10 @@ def what_if(
     return told()
 
 
-def _combinations(changes: Mapping[str, Any]) -> list[tuple[PipelineChange, ...]]:
+def _combinations(changes: Mapping[str, Any], unit: str) -> list[tuple[PipelineChange, ...]]:
     places = {name: place for place, name in enumerate(AXES)}
     names = sorted(changes, key=lambda name: places.get(name, len(places)))
-    groups = [changes_of(name, changes[name]) for name in names]
+    groups = [changes_of(name, changes[name], unit) for name in names]
     if not groups:
         raise InputError(f"expected a change: --{', --'.join(AXES)}")
     together = prod(map(len, groups)) if len(groups) > 1 else 0

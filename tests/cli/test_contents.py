@@ -140,12 +140,26 @@ def test_an_instance_in_place_of_another_file(here, words):
     [
         (("optimize", "result.json"), contents.RESULT),
         (("diagnose", "result.json"), contents.RESULT),
-        (("plan", "result.json"), 'kind: expected "plan", got the text "pipeline"'),
+        (("plan", "result.json"), f"expected a request for a plan, {contents.RESULT}"),
+        (("plan", "tiny.json"), f"expected a request for a plan, {contents.INSTANCE}"),
     ],
 )
 def test_a_result_in_place_of_another_file(here, words, told):
     code, said = run(*words)
     assert (code, told in said) == (2, True), said
+
+
+def test_records_and_long_results_in_place_of_a_trace(here):
+    (here / "records.jsonl").write_text(str(FILES["records"][0]))
+    result = {"schema": 1, "schedule": {"time_unit": "us", "ops": 9_000 * [{"id": "F0.0"}]}}
+    (here / "long.json").write_text(json.dumps(result))
+    for words in (("diagnose",), ("convert", "trace", "-o", "folder")):
+        for name, told in (
+            ("records.jsonl", "this is a bench file"),
+            ("long.json", contents.RESULT),
+        ):
+            code, said = run(*words, name)
+            assert (code, told in said) == (2, True), said
 
 
 def test_a_plan_of_a_trace_or_a_config(here):

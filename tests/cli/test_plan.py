@@ -251,7 +251,10 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("request_data", "message"),
         [
-            ({"kind": "pipeline"}, 'bad.json: kind: expected "plan", got the text "pipeline"'),
+            (
+                {**REQUEST, "kind": "plans"},
+                "bad.json: kind: input should be 'plan', got the text \"plans\"",
+            ),
             (
                 changed(search={"schedules": ["1f1c"]}),
                 'bad.json: search.schedules[0]: unknown heuristic "1f1c"; did you mean "1f1b"?',

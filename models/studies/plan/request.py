@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ppsolve.models.core.units import WithUnits
-from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
+from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.contents import KINDS, refuse_others
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
@@ -380,9 +380,6 @@ def parse_request(data: Any, source: str | None = None) -> PlanRequest:
     InputError
         Names `source`, the field and the expected value.
     """
-    if isinstance(data, dict) and data.get("kind", "plan") != "plan":
-        text = f'expected "plan", got {describe(data["kind"])}'
-        raise InputError(text, source=source, field="kind")
     refuse_others(data, "a request for a plan", KINDS["plan"], source)
     return PlanRequest.parse(data, source)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import entry_at, rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -90,7 +90,7 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     Raises
     ------
     InputError
-        The pipeline has more than this function knows, or an array is of another shape.
+        It is no pipeline or has more than this function knows, or an array is of another shape.
     """
     _refuse_more(instance)
     shape = _shape(
@@ -123,19 +123,21 @@ def _whole(towards: Callable[[Array], Array], amounts: Array) -> IntArray:
     return towards(np.round(amounts, 2)).astype(np.int64)
 
 
-def _refuse_more(instance: PipelineInstance) -> None:
-    memory = instance.memory
+def _refuse_more(instance: Any) -> None:
+    if getattr(instance, "kind", None) != "pipeline":
+        text = "expected a pipeline, as load_instance and parse_instance return, got "
+        raise InputError(text + describe(instance))
     wrong = {
         "placement": instance.placement == "bidirectional",
         "p2p.mode": instance.p2p.mode != "delay",
-        "memory": memory is not None
-        and (memory.has_modes or {memory.forward_peak, memory.left_to_weight} != {None}),
         "objective": instance.objective is not Objective.MAKESPAN,
         "fillers": bool(instance.fillers),
         "steps": instance.steps > 1,
         "lengths": any(map(rows_per_microbatch, instance.in_numbers().amounts().values())),
     }
     more = ("collectives", "allreduce", "optimizer", "replicas", "layers", "overlap", "slices")
+    memory = ("recompute", "offload", "forward_peak", "left_to_weight")
+    wrong |= {f"memory.{n}": getattr(instance.memory, n, None) is not None for n in memory}
     wrong |= {field: wrong.get(field) or getattr(instance, field) is not None for field in more}
     for field in (name for name, is_there in wrong.items() if is_there):
         raise InputError(

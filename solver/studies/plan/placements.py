@@ -16,7 +16,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import stages_per_device
 from ppsolve.models.kinds.pipeline.fields import NAMED_PLACEMENTS
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.api.kinds import parse_instance
+from ppsolve.solver.api.kinds import kind_of, parse_instance
 from ppsolve.solver.studies.plan.split import SplitParams, SplitProblem, best_split
 
 Convert = Callable[[str, Any], Any]
@@ -83,7 +83,7 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
 
 def pipeline_of(instance: Instance) -> PipelineInstance:
     """Return an instance that is a pipeline; raises `InputError` for another one."""
-    if instance.kind != "pipeline":
+    if kind_of(instance).name != "pipeline":
         text = f'expected a pipeline, this is of kind "{instance.kind}"'
         raise InputError(text, source=instance.name)
     return cast("PipelineInstance", instance)

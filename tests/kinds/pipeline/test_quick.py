@@ -139,6 +139,9 @@ def test_where_nothing_fits_there_is_no_value():
     assert (found.value, found.by, found.gap) == (None, None, None)
 
 
+FULL = {"name": "full", "time": 2, "held": 0}
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -148,14 +151,29 @@ def test_where_nothing_fits_there_is_no_value():
         ({"objective": "device_span"}, "objective"),
         ({"placement": "bidirectional"}, "placement"),
         ({"times": {"forward": [list(range(1, 9))] * 4, "backward": 3}}, "lengths"),
-        ({"memory": {"capacity": 4, "activation": 1, "forward_peak": 2}}, "memory"),
-        ({"memory": {"capacity": 4, "activation": 1, "left_to_weight": 0}}, "memory"),
+        ({"memory": {"capacity": 4, "activation": 1, "forward_peak": 2}}, "memory.forward_peak"),
+        (
+            {"memory": {"capacity": 4, "activation": 1, "left_to_weight": 0}},
+            "memory.left_to_weight",
+        ),
+        (
+            {"memory": {"capacity": 4, "activation": 1, "recompute": {"modes": [FULL]}}},
+            "memory.recompute",
+        ),
     ],
 )
 def test_what_a_quick_answer_does_not_know_is_refused(changes, field):
     with pytest.raises(ppsolve.InputError, match="expected a pipeline without it") as error:
         ppsolve.quick(pipeline(**changes))
     assert error.value.field == field
+
+
+@pytest.mark.parametrize("given", ["own.json", [1, 2], None])
+def test_what_is_no_pipeline_is_refused(given):
+    with pytest.raises(ppsolve.InputError, match="expected a pipeline, as load_instance and parse"):
+        ppsolve.quick(given)
+    with pytest.raises(ppsolve.InputError, match="expected an instance, as load_instance and par"):
+        ppsolve.curve(given, "capacity", [1])
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_without_a_file_the_request_goes_to_stdout():
         ({"microbatch_sizes": "2,1"}, "expected ascending sizes, got 2, 1"),
         ({"flops": "nan"}, "--flops: "),
         ({"memory": "-1"}, "--memory: "),
-        ({"memory": "80gb"}, 'error: --memory: unknown unit "gb"; known: ns, us, ms, s, B, kB, MB'),
+        ({"memory": "80gb"}, 'error: --memory: unknown unit "gb"; expected one of ns, us, ms'),
         ({"memory": "80 ms"}, 'error: --memory: expected a number in B, got the text "80 ms"'),
         ({"bandwidth": "80GB"}, "error: --bandwidth: expected a number in B/s"),
         ({"recompute": "all"}, "--recompute: "),

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.studies.changes import AXES, changes_of, shown
@@ -125,6 +126,25 @@ def test_values_are_read_once_each():
     assert values == ["1p", "1.5p", "2p", "3"]
     assert [each.value for each in changes_of("microbatches", range(2, 4))] == ["2", "3"]
     assert [each.value for each in changes_of("slow", "0x2,1x1.5")] == ["0x2", "1x1.5"]
+
+
+def test_capacities_may_have_a_unit_where_memory_has_one():
+    read = [each.value for each in changes_of("capacity", ["70GB:90GB:10000MB", "1p"], "GB")]
+    assert read == ["70", "80", "90", "1p"]
+    for name, text, unit in (("capacity", "70GB", ""), ("microbatches", "4GB", "GB")):
+        with pytest.raises(InputError, match=f"^--{name}: expected a plain number, no "):
+            changes_of(name, text, unit)
+    for text in ("3 ms", "1:3ms"):
+        with pytest.raises(InputError, match="--capacity: expected a number in GB, got"):
+            changes_of("capacity", text, "GB")
+
+
+def test_curves_and_what_ifs_take_the_unit_of_the_instance():
+    given = pipeline(memory=memory(unit="GB", capacity="4GB", activation=1))
+    (point,) = ppsolve.curve(given, "capacity", ["6000MB"], time_limit=1).points
+    assert point.at == 6
+    rows = ppsolve.what_if(given, {"capacity": "6000MB"}, time_limit=1).rows
+    assert rows[1].changes == {"capacity": "6"}
 
 
 def test_words():
