@@ -22,10 +22,10 @@ from ppsolve.models.documents.base import (
     validated,
 )
 from ppsolve.models.documents.contents import INSTANCE, RESULT, describe_document, refuse_others
-from ppsolve.models.documents.errors import InputError, errors_in
-from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api.programs_of_blocks import with_files
+from ppsolve.solver.api.programs_of_blocks import read_with_programs
 from ppsolve.solver.kinds.graph import GRAPH
 from ppsolve.solver.kinds.kfac.kind import KFAC
 from ppsolve.solver.kinds.kind import Kind
@@ -127,9 +127,7 @@ def load_instance(path: str | Path) -> Instance:
     InputError
         The file cannot be read, is not JSON, or is not a valid instance.
     """
-    with errors_in(source_name(path)):
-        data = with_files(read_json(path), Path(path).parent)
-    return parse_instance(data, source_name(path))
+    return parse_instance(read_with_programs(path), source_name(path))
 
 
 def instance_in(

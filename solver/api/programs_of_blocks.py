@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.core.result import Result, Status
-from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import read_json
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS
 from ppsolve.solver.clock import Clock
@@ -98,33 +98,35 @@ def of_both_levels(instance: Any, result: Result, programs: dict[str, Result]) -
     return result.model_copy(update=update)
 
 
-def with_files(data: Any, folder: Path) -> Any:
-    """Return the data of an instance with the programs that it names as files beside it.
+def read_with_programs(path: str | Path) -> Any:
+    """Read JSON (``-``: standard input) with the programs of blocks that it names as files.
 
     Parameters
     ----------
-    data : object
-        Parsed JSON.
-    folder : Path
-        Where its file is.
+    path : str or Path
+        File of an instance or of a result; files of programs are beside it.
 
     Returns
     -------
     object
+        Parsed JSON.
 
     Raises
     ------
     InputError
-        A file is elsewhere, or cannot be read.
+        A file cannot be read, or that of a program is elsewhere.
     """
-    blocks = data.get("overlap") if isinstance(data, dict) else None
-    programs = blocks.get(PROGRAMS) if isinstance(blocks, dict) else None
-    if not isinstance(blocks, dict) or not isinstance(programs, dict):
-        return data
-    read = {}
-    for name, program in programs.items():
-        if isinstance(program, str) and Path(program).name != program:
-            text = "expected a program, or the name of a file in the same folder"
-            raise InputError(text, field=f"overlap.{PROGRAMS}.{name}")
-        read[name] = read_json(folder / program) if isinstance(program, str) else program
-    return {**data, "overlap": {**blocks, PROGRAMS: read}}
+    with errors_in(source_name(path)):
+        data = read_json(path)
+        blocks = data.get("overlap") if isinstance(data, dict) else None
+        programs = blocks.get(PROGRAMS) if isinstance(blocks, dict) else None
+        if not isinstance(blocks, dict) or not isinstance(programs, dict):
+            return data
+        read = {}
+        for name, program in programs.items():
+            if isinstance(program, str) and Path(program).name != program:
+                text = "expected a program, or the name of a file in the same folder"
+                raise InputError(text, field=f"overlap.{PROGRAMS}.{name}")
+            beside = Path(path).parent
+            read[name] = read_json(beside / program) if isinstance(program, str) else program
+        return {**data, "overlap": {**blocks, PROGRAMS: read}}

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from ppsolve.models.documents.errors import InputError, errors_in
-from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import has_open_modes
 from ppsolve.solver.api.kinds import instance_in, is_result, kind_of, parse_instance
-from ppsolve.solver.api.programs_of_blocks import with_files
+from ppsolve.solver.api.programs_of_blocks import read_with_programs
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
@@ -57,8 +57,7 @@ def load_pipeline(path: Path, other: str | Path = "") -> tuple[PipelineInstance,
     """
     if str(path) == str(other) == "-":
         raise InputError("only one of the two files can be standard input")
-    with errors_in(source_name(path)):
-        data = with_files(read_json(path), path.parent)
+    data = read_with_programs(path)
     claims = data if is_result(data) else None
     instance = (instance_in if claims else parse_instance)(data, source_name(path))
     if instance.kind != "pipeline":

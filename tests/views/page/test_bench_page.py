@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from ppsolve.solver.studies.bench.report.report import bench_report
 from ppsolve.solver.views.bench.outputs import html_report
 from ppsolve.solver.views.bench.pictures import draw_pictures
 from tests.studies.bench.results import heuristic, results, unproved
-from tests.views.page.browser import BINARIES, Browser
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,15 +27,6 @@ const heads = [...document.querySelectorAll('section')].find((one) =>
   one.querySelector('h2')?.textContent === title);
 return [...heads.querySelectorAll('tbody tr')].map((row) => row.cells[place].textContent);
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if not any(map(shutil.which, BINARIES)) or not shutil.which("chromedriver"):
-        pytest.skip("needs chromium and chromedriver")
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.driver.quit()
 
 
 @pytest.fixture(scope="module")

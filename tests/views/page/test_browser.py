@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from ppsolve.solver.views.page.document import page
 from ppsolve.solver.views.page.schedules import PageSchedule
 from tests.paths import DATA
 from tests.small import at, number
-from tests.views.page.browser import BINARIES, Browser
 from tests.views.page.cases import pipeline, result_of, shipped, shown_of
 
 pytestmark = [
@@ -69,15 +67,6 @@ def free_ops():
     )
     schedule = at(lower(instance), *(row[3] for row in rows))
     return PageSchedule("hand", instance, result_of(instance, schedule), schedule)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if not any(map(shutil.which, BINARIES)) or not shutil.which("chromedriver"):
-        pytest.skip("needs chromium and chromedriver")
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.driver.quit()
 
 
 @pytest.fixture(scope="module")
