@@ -63,17 +63,18 @@ def drawn(seed):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_pipelines(name):
     instance = ppsolve.load_instance(ROOT / "instances" / f"{name}.json")
-    assert not unlike(ppsolve.optimize(instance, time_limit=0.3, workers=1))
+    assert not unlike(ppsolve.optimize(instance, time_limit=0.3, deterministic=True))
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.slow
 def test_random_pipelines(seed):
-    assert not unlike(ppsolve.optimize(drawn(seed), time_limit=0.3, workers=1))
+    assert not unlike(ppsolve.optimize(drawn(seed), time_limit=0.3, deterministic=True))
 
 
 def test_an_order_of_transfers_that_is_not_first_come_first_served():
-    result = ppsolve.optimize(ppsolve.PipelineInstance(**SEND_QUEUE), time_limit=0.3)
+    instance = ppsolve.PipelineInstance(**SEND_QUEUE)
+    result = ppsolve.optimize(instance, time_limit=0.3, deterministic=True)
     serial = next(entry for entry in result.heuristics if entry.name == "list-serial")
     assert not unlike(result)
     assert ppsolve.stress(result, 0.0, runs=1).entries[0].planned == result.makespan
@@ -90,7 +91,7 @@ def test_a_backward_that_stays_in_one_piece_does_so_whatever_ops_take():
         num_microbatches=1,
         times={"forward": 1, "backward_input": 2, "backward_weight": 3},
     )
-    result = ppsolve.optimize(pipeline, time_limit=0.3)
+    result = ppsolve.optimize(pipeline, time_limit=0.3, deterministic=True)
     planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
     assert planned["1f1b"] == 12
     assert planned[result.best_by] == 9
