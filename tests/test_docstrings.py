@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.paths import ROOT
@@ -41,8 +42,10 @@ def _overridden(sources: list[str]) -> set[str]:
     return {f"{owner}.{name}" for owner in methods for name in methods[owner] & inherited(owner)}
 
 
-OVERRIDDEN = _overridden([path.read_text(encoding="utf-8") for path in SOURCES])
-"""Methods that say what differs from the one that they override, and nothing else."""
+@cache
+def _overrides() -> set[str]:
+    """Return the methods that say what differs from the one that they override, and no more."""
+    return _overridden([path.read_text(encoding="utf-8") for path in SOURCES])
 
 
 def _num_arguments(function: Function) -> int:
@@ -88,7 +91,7 @@ def _faults(file: Path) -> list[str]:
     found = [
         f"{name}: {function_name} lacks {' and '.join(lacking)}"
         for function_name, function in _public(tree.body)
-        if function_name not in OVERRIDDEN
+        if function_name not in _overrides()
         if (lacking := _missing_sections(function))
     ]
     return found + [

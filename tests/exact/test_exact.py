@@ -36,7 +36,7 @@ def solved(number: int) -> tuple[Problem, int | None]:
     return problem, brute_force(problem)
 
 
-@pytest.mark.parametrize("number", first(200, range(COUNT)))
+@pytest.mark.parametrize("number", first(120, range(COUNT)))
 def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     problem, optimum = solved(number)
     implied = ImpliedOrder(problem)

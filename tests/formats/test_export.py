@@ -77,7 +77,7 @@ def test_a_result_in_place_of_the_instance_says_what_it_chose(run, tmp_path, cho
     if choice == "layers":
         del pipeline["times"]
     (tmp_path / "open.json").write_text(json.dumps(pipeline))
-    assert run("optimize", "open.json", "-t", "5", "-o", "result.json").exit_code == 0
+    assert run("optimize", "open.json", "-t", "2", "-o", "result.json").exit_code == 0
     assert run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
     note = (
         f"note: a .csv names no {choice}: every activation is taken as {assumed}; a result in the "

@@ -125,7 +125,7 @@ class TestMindFormers:
                 "memory": {"capacity": 2},
             }
         )
-        result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
+        result = json.loads(ppsolve.optimize(instance, time_limit=1).model_dump_json())
         assert any("full" in stage for stage in result["layers"])
         program = read_program(result)
         assert read_back(json.loads(exported("mindformers", program)[0])) == result["layers"]

@@ -230,7 +230,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("latency", first(2, [0, 40, 2]))
+@pytest.mark.parametrize("latency", first(1, [2, 0, 40]))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_schedule_waits_for_ever(shape, latency, tmp_path):
     """Whatever the order, every rule of the communications holds."""

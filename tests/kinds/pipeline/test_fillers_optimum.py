@@ -118,7 +118,7 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "latency": data["p2p"]["latency"], "stages_per_device": 1 + v, **memory}
 
 
-@pytest.mark.parametrize("block", first(5, range(20)))
+@pytest.mark.parametrize("block", first(3, range(20)))
 def test_tiny_ones_against_a_plain_model(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         data = drawn(seed)
@@ -133,7 +133,7 @@ def test_tiny_ones_against_a_plain_model(block: int) -> None:
         assert result.status == ("INFEASIBLE" if expected is None else "OPTIMAL"), seed
 
 
-@pytest.mark.parametrize("block", first(3, range(10)))
+@pytest.mark.parametrize("block", first(2, range(10)))
 def test_tiny_ones_with_a_choice_of_devices_against_a_plain_model(block: int) -> None:
     for seed in range(1000 + 10 * block, 1010 + 10 * block):
         data = drawn_with_choice(seed)

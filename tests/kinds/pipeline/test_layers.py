@@ -82,7 +82,7 @@ def test_the_best_of_all_splits_is_found_and_the_bound_holds(seed: int) -> None:
         if alone.status is not Status.INFEASIBLE:
             assert alone.status is Status.OPTIMAL
             optima.append(alone.value)
-    found = ppsolve.optimize(instance, time_limit=5)
+    found = ppsolve.optimize(instance, time_limit=2)
     assert found.value == min(optima)
     assert found.bound <= min(optima)
     assert ppsolve.check(instance, found) == []
@@ -169,7 +169,7 @@ def test_reports_and_drawn_schedules_name_the_split() -> None:
 def test_a_result_with_another_split_is_refused() -> None:
     """The checker judges the split that the result claims."""
     instance = PipelineInstance.parse(pipeline())
-    document = ppsolve.optimize(instance, time_limit=3).model_dump(mode="json")
+    document = ppsolve.optimize(instance, time_limit=1).model_dump(mode="json")
     for change in (
         lambda d: d.update(layers=None),
         lambda d: d["layers"].pop(),
@@ -275,7 +275,7 @@ def test_splits_are_searched_until_the_time_is_over(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(layers_task, "search_splits", noted)
     layers = {**LAYERS, "body": {**LAYERS["body"], "count": 9}}
     instance = PipelineInstance.parse(pipeline(layers=layers, num_devices=4))
-    found = ppsolve.optimize(instance, time_limit=3)
+    found = ppsolve.optimize(instance, time_limit=2)
     assert found.stop_reason is StopReason.TIME
     assert seeds[:3] == [1, 2, 3]
     assert {step.name: step for step in found.steps}["further splits"].value == found.value
