@@ -276,7 +276,8 @@ class TestMemory:
         )  # fmt: skip
         assert "Traceback" not in done.stderr
         assert "internal error" not in done.stderr
-        if done.returncode:
+        # Compiled code of a library that finds no memory may end the process itself.
+        if done.returncode not in {0, -signal.SIGABRT}:
             assert done.returncode == 1
             assert done.stderr.count("\n") == 1
 
