@@ -8,12 +8,7 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import (
-    Heuristic,
-    HeuristicFunction,
-    Proposal,
-    Request,
-)
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicFunction, Proposal, Request
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     backward_first,
@@ -115,12 +110,7 @@ GENERIC = (
         "serial generation by longest tail, each op into the first gap",
         _list(list_serial),
     ),
-    Heuristic(
-        SWEEP,
-        "best of many list rules, justified and shaken",
-        _swept,
-        is_search=True,
-    ),
+    Heuristic(SWEEP, "best of many list rules, justified and shaken", _swept, is_search=True),
     Heuristic(
         ORDERS,
         "orders of ops and of micro-batches changed on the longest path, by annealing",

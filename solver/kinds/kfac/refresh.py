@@ -8,12 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    ScheduleDocument,
-    StopReason,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, ScheduleDocument, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.kinds.kfac.instance import KfacInstance, TieBreak
@@ -51,12 +46,7 @@ from ppsolve.solver.run.task import Task
 if TYPE_CHECKING:
     from ppsolve.solver.kinds.kfac.exact import Budget, ComponentSearch
 
-STOPS = (
-    StopReason.INTERRUPTED,
-    StopReason.TIME,
-    StopReason.DETERMINISTIC,
-    StopReason.TOO_LARGE,
-)
+STOPS = (StopReason.INTERRUPTED, StopReason.TIME, StopReason.DETERMINISTIC, StopReason.TOO_LARGE)
 """Reasons that outweigh a proof on other devices, the gravest first."""
 
 
@@ -218,10 +208,7 @@ class RefreshTask(Task):
         if known is not None and most > known:
             return None
         lowered = lower_refresh(
-            self.pattern,
-            most,
-            devices=devices,
-            weight_of=end_weights(self.instance.tie_break),
+            self.pattern, most, devices=devices, weight_of=end_weights(self.instance.tie_break)
         )
         schedule, unaligned = scheduled(self.pattern, [plans[d] for d in devices], lowered)
         if unaligned or check_schedule(lowered.problem, schedule):
