@@ -103,10 +103,11 @@ def shown(name: str) -> Shown:
     LookupError
         There is no instance for it.
     """
-    found = list(_tried(name))
-    for each in found:
+    found = []
+    for each in _tried(name):
         if each.entry.status == "feasible":
             return each
+        found.append(each)
     if not found:
         raise LookupError(f"docs/making/cases.py has no instance for the heuristic {name}")
     return found[0]

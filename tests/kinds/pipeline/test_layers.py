@@ -24,8 +24,10 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.layers import task as layers_task
-from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
+from ppsolve.solver.kinds.pipeline.layers.ordered import ORDERED_STEPS, OrderedSplits
+from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.views.pipeline import PipelineDrawing
 from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions
 from tests.marks import first
@@ -279,6 +281,25 @@ def test_splits_are_searched_until_the_time_is_over(monkeypatch: pytest.MonkeyPa
     assert found.stop_reason is StopReason.TIME
     assert seeds[:3] == [1, 2, 3]
     assert {step.name: step for step in found.steps}["further splits"].value == found.value
+
+
+def test_a_deterministic_limit_bounds_the_splits_that_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many ops in each unit, whatever the machine."""
+    tried = []
+
+    def few(rate: Any, seed: int, steps: int) -> LayerSearch:
+        tried.append(steps)
+        return LayerSearch(rate, seed, 2)
+
+    monkeypatch.setattr(layers_task, "LayerSearch", few)
+    instance = PipelineInstance.parse(pipeline())
+    ops = PIPELINE.task(instance).problem.num_ops
+    for limit in (0.1, 0.2, 1e4):
+        ppsolve.optimize(instance, time_limit=limit, deterministic=True)
+    per_unit = SearchParams().modes.split_ops
+    assert tried == [int(0.1 * per_unit / ops), int(0.2 * per_unit / ops), ORDERED_STEPS]
 
 
 def test_a_deterministic_run_says_that_its_effort_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:

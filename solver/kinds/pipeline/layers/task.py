@@ -98,7 +98,10 @@ def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
         What ended a deterministic search.
     """
     task, board = turn.task, turn.board
+    units = turn.options.limits(turn.clock).deterministic
     steps = ORDERED_STEPS if turn.options.deterministic else 10**9
+    if units is not None:
+        steps = min(steps, int(units * turn.params.modes.split_ops / task.problem.num_ops))
 
     def rate(counts: IntArray) -> int | None:
         found = task.listed(counts)
