@@ -216,8 +216,8 @@ class _Check:
             takers = np.unique(pool.acquire_op[self.start[pool.acquire_op] == moments[top - 1]])
         return Violation(
             "memory",
-            f"{pool.name} holds {_amount(peak)} of {_amount(pool.capacity)} at {when} "
-            f"(too much from {since} to {until})",
+            f"{pool.name} holds {_amount(peak)} of {_amount(pool.capacity)} {pool.unit}".rstrip()
+            + f" at {when} (too much from {since} to {until})",
             tuple(self.problem.op_names(takers)),
         )
 

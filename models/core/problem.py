@@ -67,6 +67,7 @@ class Pool:
     acquire_amount: IntArray  # int64[a], index into `amounts`
     release_op: IntArray  # int64[r], op of every release
     release_amount: IntArray  # int64[r], index into `amounts`
+    unit: str = ""  # of all amounts, where it is declared
 
     @classmethod
     def of(
@@ -76,12 +77,13 @@ class Pool:
         acquires: Sequence[tuple[int, Fraction]],
         releases: Sequence[tuple[int, Fraction]],
         initial: Fraction = Fraction(0),
+        unit: str = "",
     ) -> Pool:
         """Return a pool of (op, amount) pairs.
 
         Parameters
         ----------
-        name, capacity, initial
+        name, capacity, initial, unit
             As in `Pool`.
         acquires, releases : sequence of (int, Fraction)
             Ops and their amounts.
@@ -106,6 +108,7 @@ class Pool:
             acquire_amount=column(index[amount] for _, amount in acquires),
             release_op=column(op for op, _ in releases),
             release_amount=column(index[amount] for _, amount in releases),
+            unit=unit,
         )
 
     @property

@@ -20,7 +20,7 @@ from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, rep
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.views.wording import ENTRY_STYLE, bubble_name, spaced, unit_of, with_unit
 
-_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
+_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+(?: \S+)?) at .+ \(too much from .+")
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
 
 

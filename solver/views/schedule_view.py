@@ -106,7 +106,9 @@ def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
             "bubble over compute": metrics.bubble_over_compute,
         }
         pairs = zip(pools, metrics.peak_memory, strict=True)
-        peaks = {pool.name: peak_text(float(p), float(pool.capacity)) for pool, p in pairs}
+        peaks = {
+            pool.name: peak_text(float(p), float(pool.capacity), pool.unit) for pool, p in pairs
+        }
     else:
         ratios = {} if source is None else {bubble_name(source): source.bubble_ratio}
         used = (source.peak_memory if source else None) or {}
@@ -114,20 +116,22 @@ def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
     return {name: ratio(value) for name, value in ratios.items() if value is not None}, peaks
 
 
-def peak_text(used: float, capacity: float | None = None) -> str:
-    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8``.
+def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str:
+    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8 GB``.
 
     Parameters
     ----------
     used : float
         In the unit of the pool.
     capacity : float, optional
+    unit : str
 
     Returns
     -------
     str
     """
-    return " of ".join(figures(used, *([] if capacity is None else [capacity])))
+    texts = figures(used, *([] if capacity is None else [capacity]))
+    return f"{' of '.join(texts)} {unit}".rstrip()
 
 
 def busy_table(

@@ -71,6 +71,7 @@ def test_different_numbers_read_differently(values):
 def test_memory_and_its_capacity():
     assert peak_text(1.0, 0.999999999) == "1 of 0.999999999"
     assert peak_text(4.0, 4.0) == "4 of 4"
+    assert peak_text(40, 45, "GB") == "40 of 45 GB"
     assert peak_text(0.999999999) == "1"
 
 

@@ -211,7 +211,8 @@ class PipelineSteps:
         for op, amount in events(pool.acquire_op, pool.acquire_amount, 0):
             acquired[op] = acquired.get(op, Fraction(0)) + amount
         releases = [*events(pool.release_op, pool.release_amount, 1)]
-        return Pool.of(pool.name, pool.capacity, [*acquired.items()], releases, pool.initial)
+        takes = [*acquired.items()]
+        return Pool.of(pool.name, pool.capacity, takes, releases, pool.initial, pool.unit)
 
 
 def _by_stage(step: Problem, *kinds: str) -> dict[int, IntArray]:

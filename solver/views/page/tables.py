@@ -111,8 +111,8 @@ def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
     found = measure(shown.schedule).peak_memory
     for pool, peak in zip(shown.schedule.problem.pools, found, strict=True):
         used, cap = figures(float(peak), float(pool.capacity))
-        word = "infeasible" if peak > pool.limit else ""
-        yield pool.name, used, cap, float(peak / (pool.capacity or 1)), word
+        share, word = float(peak / (pool.capacity or 1)), "infeasible" if peak > pool.limit else ""
+        yield pool.name, used, f"{cap} {pool.unit}".rstrip(), share, word
 
 
 def headlines(shown: PageSchedule) -> str:

@@ -7,7 +7,9 @@ import pytest
 import ppsolve
 from ppsolve.models.kinds.kfac.instance import TieBreak
 from ppsolve.models.kinds.kfac.result import TieBreakEntry
+from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.page.schedules import in_one_unit, in_unit, read_shown, readable_unit
+from ppsolve.solver.views.page.tables import peaks
 from tests.paths import ROOT
 from tests.views.page.cases import pipeline, shown_of
 
@@ -100,3 +102,25 @@ def test_a_page_of_a_refresh_has_no_nanoseconds(refresh):
 def test_a_name_that_is_a_unit_stays_a_name():
     result = ppsolve.optimize(pipeline("us"), time_limit=0)
     assert in_unit(result, "ms").instance == "us"
+
+
+def test_memory_is_told_in_its_declared_unit():
+    """GPipe holds eight activations of 20 GB, two fit; with modes the pools are others."""
+    memory = {"unit": "GB", "capacity": 45, "activation": "20GB"}
+    modes = {"modes": [{"name": "full", "time": 10, "held": 2}], "decide": "stage"}
+    offload = {"amount": 10, "out": 1, "back": 1, "host_capacity": "1TB", "decide": "stage"}
+    for more in ({}, {"recompute": modes}, {"offload": offload}):
+        instance = ppsolve.PipelineInstance(
+            num_devices=2,
+            num_microbatches=8,
+            times={"forward": 1, "backward": 2},
+            memory=memory | more,
+        )
+        result = ppsolve.optimize(instance, time_limit=1)
+        if not more:
+            gpipe = next(entry for entry in result.heuristics if entry.name == "gpipe")
+            assert "device 0 holds 160 of 45 GB at" in gpipe.reason
+            assert drawing_of(instance.kind).reason(gpipe, verbose=False).endswith(" of 45 GB")
+        (shown, *_) = read_shown(json.loads(result.model_dump_json()), "result.json")
+        told = [row[2] for row in peaks(shown)]
+        assert {"45 GB"} <= {*told} <= {"45 GB", "1,000 GB"}
