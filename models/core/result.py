@@ -18,7 +18,7 @@ from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, s
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import document_text
 
-Figure = int | float
+Figure = Annotated[int | float, "time"]
 """A time in the instance's unit: an int where whole, else the nearest double."""
 
 LARGEST = float(MAX_MOMENT)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from functools import cache, cached_property
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.core.result import Figure, HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import did_you_mean, validated
@@ -24,12 +24,7 @@ from ppsolve.solver.views.figures import figure
 from ppsolve.solver.views.page.columns import Columns, columns_of
 from ppsolve.solver.views.page.idle import Idle, OpCauses, causes_of, idle_of
 
-# Fields of results that hold times, the first two only where the result counts its value in them.
-COUNTS = frozenset({"value", "bound"})
-TIMES = COUNTS | {
-    *("makespan", "device_span", "without_memory", "bubbles_of", "free_value", "free_bound"),
-    *("work", "exposed_wait", "waited", "estimate", "estimate_seed", "tick_error"),
-}
+COUNTS = frozenset({"value", "bound"})  # times only where the result counts its value in them
 MOST = 1e6  # of more than six digits people count the digits
 
 
@@ -151,13 +146,13 @@ def in_unit(result: Result, unit: str) -> Result:
     """
     own, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
 
-    def told(found: Any, name: str, times: frozenset[str]) -> Any:
+    def told(found: Any, name: str, is_time: bool = False) -> Any:
         if isinstance(found, tuple):
-            return tuple(told(each, name, times) for each in found)
+            return tuple(told(each, name) for each in found)
         if isinstance(found, BaseModel) and name != "schedule":
-            fields = TIMES if name == "tie_break" else times
-            return found.model_copy(update={k: told(v, k, fields) for k, v in found})
-        if name in times and found is not None:
+            times = _times_of(type(found)) - (frozenset() if name == "tie_break" else counts)
+            return found.model_copy(update={k: told(v, k, k in times) for k, v in found})
+        if is_time and found is not None:
             is_list = isinstance(found, list)
             return [each * factor for each in found] if is_list else found * factor
         if name == "reason" and found:
@@ -167,8 +162,19 @@ def in_unit(result: Result, unit: str) -> Result:
     def time(found: re.Match[str]) -> str:
         return f"{figure(float(found[1]) * factor)} {unit}"
 
-    times = TIMES if result.value_unit in {None, own} else TIMES - COUNTS
-    return result if factor == 1.0 else cast("Result", told(result, "", times))
+    counts = frozenset() if result.value_unit in {None, own} else COUNTS
+    return result if factor == 1.0 else cast("Result", told(result, ""))
+
+
+@cache
+def _times_of(document: type[BaseModel]) -> frozenset[str]:
+    hints = get_type_hints(document, include_extras=True)
+    return frozenset(name for name, kind in hints.items() if _is_time(kind))
+
+
+def _is_time(kind: Any) -> bool:
+    # Curves are drawn in the instance's unit: pairs of a time and an amount stay.
+    return kind == Figure or (get_origin(kind) is not tuple and any(map(_is_time, get_args(kind))))
 
 
 def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
