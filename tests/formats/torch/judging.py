@@ -23,7 +23,8 @@ def judge(result: Result, before: Trace, both: Trace) -> None:
 
     `before` has steps of a first schedule, from which the result was made; `both` has steps of the
     first schedule and of the result in turn. Where the speed of the machine changes from step to
-    step, the median of so few is known to `uncertainty` only.
+    step, the median of so few is known to `uncertainty` only; and a step that takes longer than the
+    replay of its own ops spends that time between ops, which no prediction knows.
     """
     beside, run = (steps_of(both, number, 2) for number in (0, 1))
     step, replay, *_ = compare_run(result, run)
@@ -33,7 +34,7 @@ def judge(result: Result, before: Trace, both: Trace) -> None:
         f"predicted {step.error:+.1%}, by others {between:+.1%} (give or take {doubt:.1%}), "
         f"replay {replay.error:+.1%}"
     )
-    assert abs(between) <= CLOSE + doubt
+    assert abs(between) <= CLOSE + doubt + abs(replay.error)
     assert abs(replay.error) <= ON_ANY_MACHINE
     every = [recorded_span(part) for trace in (before, beside) for _, _, part in trace.parts()]
     if max(every) <= (1 + CLOSE) * min(every):
