@@ -119,7 +119,8 @@ class PipelineKind(Kind[PipelineInstance]):
         if has_open_modes(instance):
             return BASELINES
         others = BASELINES if instance.layers is not None else (*BASELINES, *SPLIT_HEURISTICS)
-        known = tuple(each for each in super().heuristics_of(instance) if each not in others)
+        names = {one.name for one in others}
+        known = tuple(one for one in super().heuristics_of(instance) if one.name not in names)
         if instance.layers is not None:
             generic = {one.name for one in GENERIC if one.is_search}
             return tuple(one for one in known if one.name not in generic)
