@@ -134,6 +134,8 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
     named = modes_in(program)
     if stages and not (target == "megatron" and (named == {FULL} or named & MODULES)):
         listed = ", ".join(f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages)
+        if target == "primus" and named & MODULES:
+            raise cannot_say(f"modes: primus recomputes whole layers, not what stages {listed} do")
         yield from _notes_on_recomputing(listed, settings, target)
     modes = None if program.instance is None else modes_of(program.instance)
     if modes is not None and modes.is_anytime:

@@ -293,6 +293,14 @@ def test_layers_that_recompute_in_part_have_to_be_counted(run, tmp_path):
     assert "--recompute: expected the layers of each stage that are recomputed" in done.stderr
 
 
+@pytest.mark.parametrize("given", [(), ("--recompute", "2,0")])
+def test_modules_that_recompute_are_no_whole_layers(run, tmp_path, given):
+    recomputing(tmp_path, "mlp")
+    done = run("export", "result.json", "--to", "primus", *given)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "modes: primus recomputes whole layers, not what stages 0 (2 mlp) do" in done.stderr
+
+
 @pytest.mark.parametrize("layers", [[1, 2], 3, [{"keep": "x"}, {}], [{"keep": 5}]])
 def test_odd_splits_are_refused(run, tmp_path, layers):
     result = layered(run, tmp_path)
