@@ -26,8 +26,9 @@ function resize() {
   view.width = printing ? Math.min(PAPER, scroller.clientWidth) : scroller.clientWidth;
   view.gutter = view.width < 600 ? 58 : 104;
   pens.lanes.font = FONT;
-  for (const row of rows.filter((each) => each.isExceeded)) {
-    view.gutter = Math.max(view.gutter, Math.min(widthOf(pens.lanes, row.label) + 24, view.width / 3));
+  for (const row of rows.filter((each) => each.type === "strip")) {
+    const [text, beside] = row.isExceeded ? [row.label, 24] : [brief(row.label), 8];
+    view.gutter = Math.max(view.gutter, Math.min(widthOf(pens.lanes, text) + beside, view.width / 3));
   }
   document.getElementById("tall").style.height = `${total}px`;
   const most = printing ? total : Math.max(160, Math.round(window.innerHeight * 0.72));
