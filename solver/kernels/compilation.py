@@ -23,6 +23,7 @@ class CompilationParams:
     """When compiling a kernel, or looking for one, is worth its time."""
 
     paying_steps: int = 150_000  # ops placed or edges relaxed from which it pays, cold too
+    in_all: int = 10  # times as many from which it pays if they are of many calls
     compiling_seconds: float = 3.0  # that must be left; the longest kernel takes 0.9
     asking_seconds: float = 0.25  # between two looks for what other processes compiled
 
@@ -35,8 +36,8 @@ SWITCH = "PPSOLVE_COMPILE"
 _COMPILED = ("always", "checked")
 
 _lock = threading.RLock()
-_state = {"compiled": os.environ.get(SWITCH) in _COMPILED, "due": math.inf}
-"""Whether kernels run compiled, and the moment of `time.monotonic` at which an answer is due."""
+_state = {"compiled": os.environ.get(SWITCH) in _COMPILED, "due": math.inf, "steps": 0.0}
+"""Whether kernels run compiled, when (`time.monotonic`) an answer is due, and steps so far."""
 
 _parts: set[Callable[..., Any]] = set()
 
@@ -94,7 +95,8 @@ def expect(steps: float) -> bool:
     InputError
         If the environment asks for a way to run kernels that there is not.
     """
-    if _asked() == "never" or steps < PARAMS.paying_steps:
+    _state["steps"] += steps
+    if _asked() == "never" or max(steps, _state["steps"] / PARAMS.in_all) < PARAMS.paying_steps:
         return False
     if is_time_to_compile() or is_warm():
         _state["compiled"] = True

@@ -48,8 +48,19 @@ def test_a_kernel_reads_records_and_writes_arrays(
 
 def test_little_work_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(compilation._state, "compiled", False)
+    monkeypatch.setitem(compilation._state, "steps", 0.0)
     compilation.expect(compilation.PARAMS.paying_steps - 1)
     assert not compilation.is_compiled()
+
+
+def test_little_work_of_many_calls_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
+    for name, value in (("compiled", False), ("due", math.inf), ("steps", 0.0)):
+        monkeypatch.setitem(compilation._state, name, value)
+    params = compilation.PARAMS
+    told = [compilation.expect(params.paying_steps / 2) for _ in range(2 * params.in_all)]
+    assert told == [False] * (2 * params.in_all - 1) + [True]
+    assert compilation.is_compiled()
 
 
 def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
