@@ -19,7 +19,10 @@ from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import document_text
 
 Figure = Annotated[int | float, "time"]
-"""A time in the instance's unit: an int where whole, else the nearest double."""
+"""A time in the instance's unit: an int where whole, else the nearest double.
+
+Pages tell fields of this type in units with few digits.
+"""
 
 LARGEST = float(MAX_MOMENT)
 Moment = Annotated[Figure, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]

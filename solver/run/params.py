@@ -47,7 +47,7 @@ class ModesParams:
     quick_share: float = 0.5  # of the time for that, at most
     joint_cells: int = 150  # stages x micro-batches up to which one model proves more than choices
     choice_share: float = 0.3  # for local search over choices, rated by list schedules
-    split_ops: int = 40_000  # of splits that it tries, by unit of a deterministic limit: a second's
+    split_ops: int = 40_000  # of all splits that it tries, for each unit of a deterministic limit
     order_share: float = 0.4  # for the orders of the best choice
     near_share: float = 0.5  # for other modes of single stages, each with orders of its own
     variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows
