@@ -52,8 +52,10 @@ class TestRecomputing:
         )
         refused(to, recomputing("half", "keep", layers=(1, 1)), message)
         refused(to, recomputing("full", "keep"), r"stages 0 \(full\)")
-        text, _ = exported("primus", recomputing("mlp", "keep", layers=(2, 1)), recomputed=(1, 0))
+        text, _ = exported("primus", recomputing("half", "keep", layers=(2, 1)), recomputed=(1, 0))
         assert json.loads(text)["recompute_layer_ids"] == "0"
+        module, rule = recomputing("mlp", "keep", layers=(2, 1)), "primus recomputes whole layers"
+        refused("primus", module, rule, recomputed=(1, 0))
 
     @pytest.mark.parametrize("name", ["mlp", "core_attn"])
     def test_a_module_of_megatron_is_recomputed_in_every_layer(self, name):
