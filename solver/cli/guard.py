@@ -171,7 +171,8 @@ OUT_OF_MEMORY = "out of memory: allow more of it, or give fewer --workers or a s
 
 _STARVED = re.compile(
     "bad_alloc|cannot allocate memory|failed to map segment|can't start new thread"
-    "|resource temporarily unavailable|unable to allocate|returned NULL without setting",
+    "|resource temporarily unavailable|unable to allocate|returned NULL without setting"
+    "|error return without exception set",
     re.IGNORECASE,
 )
 """How libraries, and Python's compiler, put it that memory or room for a stack was refused."""
