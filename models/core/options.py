@@ -140,5 +140,4 @@ def _moved(number: int, pool: Pool, place: IntArray, chosen: list[Option]) -> Po
             at = int(place[op])
             sums[at] = sums[at] + amount if at in sums else amount
         columns.append([(op, amount) for op, amount in sums.items() if amount])
-    acquires, releases = columns
-    return Pool.of(pool.name, pool.capacity, acquires, releases, pool.initial, pool.unit)
+    return pool.used_by(*columns)

@@ -111,6 +111,22 @@ class Pool:
             unit=unit,
         )
 
+    def used_by(
+        self, acquires: Sequence[tuple[int, Fraction]], releases: Sequence[tuple[int, Fraction]]
+    ) -> Pool:
+        """Return this pool with other (op, amount) pairs.
+
+        Parameters
+        ----------
+        acquires, releases
+            As in `of`.
+
+        Returns
+        -------
+        Pool
+        """
+        return self.of(self.name, self.capacity, acquires, releases, self.initial, self.unit)
+
     @property
     def limit(self) -> Fraction:
         """Largest amount that may be in use, allowed excess included."""

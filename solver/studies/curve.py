@@ -102,7 +102,7 @@ def curve(
         Not a pipeline, or a value that it cannot take.
     """
     varied, pipeline = _over(over), pipeline_of(instance)
-    changes = changes_of(varied, values, _unit_of(pipeline))
+    changes = changes_of(varied, values, pipeline.unit_of_memory)
     places, count = _places_of(pipeline, changes), 0
     order = ends_first(len(places))
     if varied is Over.CAPACITY and pipeline.memory is not None and pipeline.memory.has_modes:
@@ -130,10 +130,6 @@ def curve(
     search = CaseSearch(instances, time_limit, options, lambda: on_point(told()))
     search.run(order)
     return told()
-
-
-def _unit_of(pipeline: PipelineInstance) -> str:
-    return (pipeline.memory and pipeline.memory.unit) or ""
 
 
 def _over(name: Over | str) -> Over:
@@ -184,7 +180,7 @@ def what_if(
         Not a pipeline, no change, an unknown one, or one that the pipeline cannot take.
     """
     pipeline = pipeline_of(instance)
-    wanted = _combinations(changes, _unit_of(pipeline))
+    wanted = _combinations(changes, pipeline.unit_of_memory)
     made = [reduce(lambda given, change: change(given), each, pipeline) for each in wanted]
     marks = [fingerprint(each) for each in made]
     different = dict(zip(marks, made, strict=True))

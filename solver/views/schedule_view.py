@@ -17,7 +17,7 @@ from ppsolve.solver.views.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.views.colours import COLLECTIVES
 from ppsolve.solver.views.figures import figure, figures, ratio
 from ppsolve.solver.views.tables import FactList, Field, indented, table_of
-from ppsolve.solver.views.wording import bubble_name
+from ppsolve.solver.views.wording import bubble_name, with_unit
 
 Window = tuple[float, float | None]
 
@@ -131,7 +131,7 @@ def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str
     str
     """
     texts = figures(used, *([] if capacity is None else [capacity]))
-    return f"{' of '.join(texts)} {unit}".rstrip()
+    return with_unit(" of ".join(texts), unit)
 
 
 def busy_table(

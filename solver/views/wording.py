@@ -74,9 +74,10 @@ def with_unit(text: str, unit: str) -> str:
     Parameters
     ----------
     text, unit : str
+        No unit leaves the figure alone.
 
     Returns
     -------
     str
     """
-    return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
+    return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}".rstrip()

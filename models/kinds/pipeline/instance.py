@@ -331,6 +331,11 @@ class PipelineInstance(Instance):
         return any(filler.devices for filler in self.fillers)
 
     @property
+    def unit_of_memory(self) -> str:
+        """Unit of all amounts of memory, empty where none is declared."""
+        return (self.memory and self.memory.unit) or ""
+
+    @property
     def num_slices(self) -> int:
         """Slices of each micro-batch, 1 where it runs as a whole."""
         return count_slices(self.slices)

@@ -145,8 +145,7 @@ class ModeOps:
     def host_pools(self) -> Iterator[Pool]:
         """Yield the host memory of each device, where it has a limit."""
         offload, out = self.modes.offload, self.grids.get(OFFLOAD_KIND)
-        memory = self.modes.instance.memory
-        if memory is None or offload is None or offload.host_capacity is None or out is None:
+        if offload is None or offload.host_capacity is None or out is None:
             return
         back = self.grids[RELOAD_KIND]
         for device in range(self.modes.instance.num_devices):
@@ -156,4 +155,4 @@ class ModeOps:
                 list(zip(ops[here].tolist(), amounts, strict=True)) for ops in (out, back)
             )
             name, capacity = f"host of device {device}", entry_at(offload.host_capacity, device)
-            yield Pool.of(name, capacity, taken, given, unit=memory.unit or "")
+            yield Pool.of(name, capacity, taken, given, unit=self.modes.instance.unit_of_memory)

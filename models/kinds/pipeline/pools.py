@@ -106,7 +106,7 @@ def pools_of(
                 acquire_amount=np.concatenate([indices for _, indices in taken]),
                 release_op=np.concatenate([ops for ops, _ in given]),
                 release_amount=np.concatenate([indices for _, indices in given]),
-                unit=memory.unit or "",
+                unit=instance.unit_of_memory,
             )
         )
     return pools

@@ -211,8 +211,7 @@ class PipelineSteps:
         for op, amount in events(pool.acquire_op, pool.acquire_amount, 0):
             acquired[op] = acquired.get(op, Fraction(0)) + amount
         releases = [*events(pool.release_op, pool.release_amount, 1)]
-        takes = [*acquired.items()]
-        return Pool.of(pool.name, pool.capacity, takes, releases, pool.initial, pool.unit)
+        return pool.used_by([*acquired.items()], releases)
 
 
 def _by_stage(step: Problem, *kinds: str) -> dict[int, IntArray]:

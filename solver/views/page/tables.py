@@ -112,7 +112,7 @@ def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
     for pool, peak in zip(shown.schedule.problem.pools, found, strict=True):
         used, cap = figures(float(peak), float(pool.capacity))
         share, word = float(peak / (pool.capacity or 1)), "infeasible" if peak > pool.limit else ""
-        yield pool.name, used, f"{cap} {pool.unit}".rstrip(), share, word
+        yield pool.name, used, with_unit(cap, pool.unit), share, word
 
 
 def headlines(shown: PageSchedule) -> str:
