@@ -326,17 +326,24 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
     Returns
     -------
     MemoryShortage or None
-        Of its split and one micro-batch; else of the allowed schedule that comes closest. None
-        where it is not known to lack memory.
+        Of what ruled it out: the states with one micro-batch, or with those in flight under the
+        orders of a runtime; else of the allowed schedule that comes closest. None where it is not
+        known to lack memory.
     """
     capacity = builder.capacity
     if capacity is None or candidate.step.reached is not None:
         return None
     c, schedule = candidate.configuration, None
+    device: int | None
     needed: Fraction | float | None
-    if candidate.ruled_out is Rule.MEMORY and candidate.boundaries is None:
-        device = builder.fullest_device(c.microbatch_size, builder.stage_to_device(c))
-        needed = candidate.needed
+    is_by_orders = builder.runtime is not None
+    if candidate.ruled_out is Rule.MEMORY and (candidate.boundaries is None or is_by_orders):
+        device, needed = candidate.fullest, candidate.needed
+        if device is None:
+            device = builder.fullest_device(c.microbatch_size, builder.stage_to_device(c))
+        # A bound that is no proof by itself is no reason.
+        if needed is not None and needed <= capacity:
+            needed = None
     elif candidate.ruled_out is Rule.MEMORY:
         held = _held(builder, c, candidate.boundaries or ())
         device, needed = max(enumerate(held), key=lambda pair: pair[1])

@@ -133,12 +133,8 @@ def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, 
 
 def lowered(arrays: PipelineArrays) -> tuple[PipelineInstance, Problem]:
     """Return a pipeline of the same shape, and the problem but for the tick."""
-    c = arrays.pipeline.configuration
-    instance, skeleton = _skeleton(
-        (c.pipeline_depth, c.virtual_stages, c.placement, c.microbatches),
-        arrays.pipeline.backwards,
-        arrays.allreduce is not None,
-        arrays.optimizer is not None,
+    instance, skeleton = _of_shape(
+        arrays, arrays.allreduce is not None, arrays.optimizer is not None
     )
     duration = np.repeat(arrays.duration.ravel(), arrays.microbatches)
     if arrays.tails:
@@ -153,6 +149,22 @@ def lowered(arrays: PipelineArrays) -> tuple[PipelineInstance, Problem]:
         pools=_pools(arrays) if request.cluster.memory is not None else (),
     )
     return instance, problem
+
+
+def without_tails(arrays: PipelineArrays) -> tuple[PipelineInstance, Problem]:
+    """Return a pipeline and a problem of the same shape without all-reduces and optimizer steps.
+
+    All its times are 1.
+    """
+    return _of_shape(arrays, has_allreduce=False, has_optimizer=False)
+
+
+def _of_shape(
+    arrays: PipelineArrays, has_allreduce: bool, has_optimizer: bool
+) -> tuple[PipelineInstance, Problem]:
+    c = arrays.pipeline.configuration
+    shape = c.pipeline_depth, c.virtual_stages, c.placement, c.microbatches
+    return _skeleton(shape, arrays.pipeline.backwards, has_allreduce, has_optimizer)
 
 
 # The planner takes configurations of one shape one after the other.

@@ -20,14 +20,19 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest, RankOrder
 from ppsolve.models.studies.plan.result import Configuration
+from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.plan.layer_figures import LayerFigures, decimal_of, grain_of
+from ppsolve.solver.studies.plan.order_memory import moments_of_orders
 from ppsolve.solver.studies.plan.split import (
     Boundaries,
+    Moments,
     Split,
     SplitProblem,
     SplitUndecidedError,
     best_split,
     even_split,
+    least_peak,
     quick_split,
     slowest_device_bound,
 )
@@ -50,10 +55,18 @@ class _PlacedSplit(NamedTuple):
 
 
 class PipelineBuilder:
-    """Builds the pipelines of one request; profiles, splits and links are worked out once."""
+    """Builds the pipelines of one request; profiles, splits and links are worked out once.
 
-    def __init__(self, request: PlanRequest) -> None:
-        self.request = request
+    Parameters
+    ----------
+    request : PlanRequest
+        With one profile.
+    runtime : RuntimeFamily, optional
+        Runs few orders, of which one has to fit the memory.
+    """
+
+    def __init__(self, request: PlanRequest, runtime: RuntimeFamily | None = None) -> None:
+        self.request, self.runtime = request, runtime
         self.layers = cache(self._layers)
         self.lack_of_memory = cache(self._lack_of_memory)
         self._shortest_step = cache(self._shortest_pass)
@@ -122,8 +135,9 @@ class PipelineBuilder:
     ) -> tuple[Boundaries, bool | None] | None:
         """Return the boundaries of the stages, and whether they are proved to be balanced.
 
-        The balanced split first leaves room for as many micro-batches as 1F1B has in flight; if no
-        split does, for the one that every schedule has.
+        The balanced split leaves room for one of the orders of the runtime. In any order it first
+        leaves room for as many micro-batches as 1F1B has in flight; if no split does, for the one
+        that every schedule has.
 
         Parameters
         ----------
@@ -147,17 +161,86 @@ class PipelineBuilder:
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
         depth, size = configuration.pipeline_depth, configuration.microbatch_size
-        in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
         # What has no room for one micro-batch has none for more.
-        least = self._balanced(size, devices, (1,) * len(devices), quick=quick)
+        least = self._best_balanced(configuration, quick=quick)
         if least is None:
             return None
-        with suppress(SplitUndecidedError):
-            least = self._balanced(size, devices, in_flight, quick=quick) or least
+        if not self._orders_decide(configuration):
+            in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
+            with suppress(SplitUndecidedError):
+                least = self._balanced(size, devices, (in_flight,), quick=quick) or least
         return least.boundaries, least.proved
 
+    def _best_balanced(self, configuration: Configuration, *, quick: bool) -> Split | None:
+        # Of those that leave room for one of the orders.
+        devices, size = self.stage_to_device(configuration), configuration.microbatch_size
+        splits = []
+        undecided: SplitUndecidedError | None = None
+        for moments in self.open_moments(configuration):
+            try:
+                split = self._balanced(size, devices, moments, quick=quick)
+            except SplitUndecidedError as error:
+                undecided = error
+            else:
+                splits += [split] if split is not None else []
+        if undecided is not None and not splits:
+            raise undecided
+        best = min(splits, key=lambda split: split.slowest_device, default=None)
+        is_proved = undecided is None and all(split.proved for split in splits)
+        return best and replace(best, proved=is_proved)
+
+    def open_moments(self, configuration: Configuration) -> tuple[Moments, ...]:
+        """Return the moments at which memory is fullest, for each order that may be run.
+
+        A split fits only if it has room for all moments of one of them. Under the orders of a
+        runtime it then does fit, if forwards take time.
+        """
+        devices = self.stage_to_device(configuration)
+        if not self._orders_decide(configuration):
+            return (((1,) * len(devices),),)
+        assert self.runtime is not None
+        is_split = configuration.backward == "split"
+        shape = PipelineShape(configuration.microbatches, devices, is_split)
+        return moments_of_orders(self.runtime, shape)
+
+    def _orders_decide(self, configuration: Configuration) -> bool:
+        """Whether the memory in use follows from the orders of a runtime alone."""
+        forwards = self.layers(configuration.microbatch_size).whole("forward")
+        return self.runtime is not None and all(forwards)
+
+    def least_peak(
+        self, configuration: Configuration, boundaries: Boundaries | None
+    ) -> tuple[int, Fraction] | None:
+        """Return a device and the bytes that it, or another one, holds under every order.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            The configuration.
+        boundaries : tuple of int or None
+            Its split; None for any.
+
+        Returns
+        -------
+        tuple or None
+            None where it is not known.
+        """
+        if not self._orders_decide(configuration):
+            return None
+        size, devices = configuration.microbatch_size, self.stage_to_device(configuration)
+        peaks = []
+        for moments in self.open_moments(configuration):
+            problem = self._problem(size, devices, moments)
+            if boundaries is None:
+                peaks.append(least_peak(problem))
+            else:
+                held = problem.device_bytes(boundaries)
+                peaks.append((held.index(max(held)), max(held)))
+        device, least = min(peaks, key=lambda peak: peak[1])
+        return device, least * self.layers(size).grain
+
     def _balanced_split(
-        self, size: int, devices: Devices, in_flight: Devices, *, quick: bool
+        self, size: int, devices: Devices, in_flight: Moments, *, quick: bool
     ) -> Split | None:
         problem, known = self._problem(size, devices, in_flight), None
         if quick:
@@ -184,7 +267,7 @@ class PipelineBuilder:
         # Gradients of the first 0, 1, ... layers.
         return np.array([0.0, *map(float, accumulate(self.layers(size).parameters))])
 
-    def _split_problem(self, size: int, devices: Devices, in_flight: Devices) -> SplitProblem:
+    def _split_problem(self, size: int, devices: Devices, in_flight: Moments) -> SplitProblem:
         layers, capacity = self.layers(size), self.capacity
         static, activation = layers.whole("state"), layers.whole("activation")
         room = None if capacity is None else (layers.grains(capacity),) * (max(devices) + 1)

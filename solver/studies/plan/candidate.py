@@ -56,8 +56,8 @@ class Candidate:
         No other schedule of the request reaches more; it cannot be refined.
     ruled_out, reason
         The rule that excludes it, and its proof in words; or why it is stuck.
-    needed : Fraction or None
-        Bytes that some device needs whatever the split, where no split fits.
+    needed, fullest : Fraction or None, int or None
+        Bytes that some device needs under all that is open, where nothing fits; and that device.
     boundaries, split_proved
         The layers at which stages begin and end, and whether that is proved to be balanced (None
         for an even split).
@@ -97,6 +97,7 @@ class Candidate:
     ruled_out: Rule | None = None
     reason: str = ""
     needed: Fraction | None = None
+    fullest: int | None = None
     boundaries: tuple[int, ...] | None = None
     split_proved: bool | None = None
     rest: Fraction | float = math.inf
@@ -218,6 +219,26 @@ class Candidate:
         self.reason = (
             "proved: no split of the layers leaves room for the states and one micro-batch"
         )
+
+    def lose_by_orders(self, title: str, peak: tuple[int, Fraction] | None) -> None:
+        """Rule it out, as no order of a runtime fits the memory, whatever the split if any is open.
+
+        Parameters
+        ----------
+        title : str
+            The runtime.
+        peak : tuple of int and Fraction or None
+            The fullest device and the bytes that it needs at the least, if that is known.
+        """
+        self.ruled_out = Rule.MEMORY
+        self.fullest, self.needed = peak or (None, None)
+        which = ", under any split of the layers" if self.is_searched else ""
+        self.reason = f"proved: none of the orders that {title} runs fits{which}"
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is open that may have a schedule."""
+        return math.inf == self.split_floor == self.rest_floor
 
     def swap_split(self, other: Candidate) -> None:
         """Exchange the split, its schedule and all that is known of it with another candidate."""

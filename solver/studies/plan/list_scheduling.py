@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +36,6 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
 from ppsolve.solver.kinds.pipeline.kind import PipelineTask
-from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
-from ppsolve.solver.kinds.pipeline.runtimes.timing import settings_of
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
@@ -124,7 +121,7 @@ class QuickScheduler:
         if key not in self._known:
             expect(arrays.num_ops * len(rules))
             found = best_schedule(arrays, rules)
-            self._known[key] = found and QuickSchedule(_unit_time(found[1]), BY_RULE, found[0])
+            self._known[key] = found and QuickSchedule(unit_time(found[1]), BY_RULE, found[0])
         return self._known[key]
 
     def makespan(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> int | None:
@@ -142,7 +139,7 @@ class QuickScheduler:
         """
         expect(arrays.num_ops * len(rules))
         starts = (_start(arrays, rule) for rule in rules)
-        return min((_end(arrays, start) for start in starts if start is not None), default=None)
+        return min((end_of(arrays, start) for start in starts if start is not None), default=None)
 
     def named(self, arrays: PipelineArrays, names: Sequence[str]) -> QuickSchedule | None:
         """Return the schedule of the first of these heuristics that makes one.
@@ -163,36 +160,8 @@ class QuickScheduler:
         for heuristic in chosen_heuristics(instance, names):
             found = None if heuristic.is_search else self._made(heuristic, instance, problem)
             if found is not None:
-                return QuickSchedule(_unit_time(found), heuristic.name, start=found.start)
+                return QuickSchedule(unit_time(found), heuristic.name, start=found.start)
         return None
-
-    def of_runtime(self, arrays: PipelineArrays, family: RuntimeFamily) -> QuickSchedule | None:
-        """Return the best of the orders that a runtime of few orders runs.
-
-        Parameters
-        ----------
-        arrays : PipelineArrays
-            The pipeline.
-        family : RuntimeFamily
-            The runtime.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where none fits the memory.
-        """
-        key = (family.name, *arrays.key)
-        if key not in self._known:
-            instance, problem = lowered(arrays)
-            best: QuickSchedule | None = None
-            for each in settings_of(family, instance):
-                found = _fitting(partial(resolved, problem, each.orders), problem)
-                if found is not None and (best is None or _unit_time(found) < best.makespan):
-                    best = QuickSchedule(_unit_time(found), each.words, start=found.start)
-                if best is not None and best.makespan <= self.bound(arrays):
-                    break
-            self._known[key] = best
-        return self._known[key]
 
     def _made(
         self, heuristic: Heuristic, instance: PipelineInstance, problem: Problem
@@ -203,7 +172,9 @@ class QuickScheduler:
             return outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
         if kind.obstacle(heuristic, instance) is not None:
             return None
-        return _fitting(lambda: resolved(problem, orders(Request(instance, problem))), problem)
+        return fitting_schedule(
+            lambda: resolved(problem, orders(Request(instance, problem))), problem
+        )
 
     def swept(
         self, arrays: PipelineArrays, known: IntArray | None, steps: int, clock: Clock
@@ -235,10 +206,24 @@ class QuickScheduler:
         except MemoryDeadlockError:
             return None
         refuse_wrong(found, SWEEP)
-        return QuickSchedule(_unit_time(found), SWEEP, start=found.start)
+        return QuickSchedule(unit_time(found), SWEEP, start=found.start)
 
 
-def _fitting(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
+def fitting_schedule(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
+    """Return the schedule of orders, checked.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the orders; may raise `NotApplicableError`.
+    problem : Problem
+        The problem.
+
+    Returns
+    -------
+    Schedule or None
+        None where they break a rule, wait for each other, or do not apply.
+    """
     try:
         chains = make()
         # Most of these orders exceed the memory; timing and checking one to find that out takes
@@ -249,7 +234,8 @@ def _fitting(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
     return None if schedule is None or check_schedule(problem, schedule) else schedule
 
 
-def _unit_time(schedule: Schedule) -> float:
+def unit_time(schedule: Schedule) -> float:
+    """Return the makespan of a schedule in the unit of its problem."""
     return float(schedule.problem.scale.time(schedule.makespan))
 
 
@@ -281,7 +267,7 @@ def best_schedule(
             (rule, justifier.improve(Schedule(problem, start), rule.passes).start)
             for rule, start in placed
         ]
-    rule, start = min(placed, key=lambda each: _end(arrays, each[1]))
+    rule, start = min(placed, key=lambda each: end_of(arrays, each[1]))
     schedule = Schedule(lowered(arrays)[1], start)
     refuse_wrong(schedule, BY_RULE)
     return rule, schedule
@@ -315,7 +301,7 @@ def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
     times = (arrays.duration.ravel(), arrival.ravel())
     memory = (arrays.held, arrays.freed.ravel(), arrays.room)
     start = starts_in_flight(arrays.device, times, memory, most, count, rule.patience)
-    return None if start is None else np.concatenate([start, _tail_starts(arrays, start)])
+    return None if start is None else with_tails(arrays, start)
 
 
 def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int) -> IntArray:
@@ -350,7 +336,36 @@ def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:
     return np.stack(found, axis=1).ravel() if found else np.zeros(0, dtype=np.int64)
 
 
-def _end(arrays: PipelineArrays, start: IntArray) -> int:
+def with_tails(arrays: PipelineArrays, start: IntArray) -> IntArray:
+    """Return starts with those of all-reduces and optimizer steps behind them.
+
+    Parameters
+    ----------
+    arrays : PipelineArrays
+        The pipeline.
+    start : int64[n]
+        Starts of the ops of micro-batches, in ticks of the profile.
+
+    Returns
+    -------
+    int64[...]
+    """
+    return np.concatenate([start, _tail_starts(arrays, start)])
+
+
+def end_of(arrays: PipelineArrays, start: IntArray) -> int:
+    """Return the makespan of a schedule in index order.
+
+    Parameters
+    ----------
+    arrays, start
+        As `with_tails` takes and returns them.
+
+    Returns
+    -------
+    int
+        Ticks of the profile.
+    """
     end = _last_ends(arrays, start[: arrays.num_ops]).max()
     if arrays.tails:
         tails = start[arrays.num_ops :].reshape(len(arrays.device), -1)

@@ -57,7 +57,9 @@ class PlanSearch:
         options = limits.options
         self.clock = clock or Clock(None if options.deterministic else options.time_limit)
         self._splits = {
-            profile.variant: SplitSearch(request.alone(profile), limits.params, self.clock)
+            profile.variant: SplitSearch(
+                request.alone(profile), limits.params, self.clock, limits.runtime
+            )
             for profile in request.profiles
         }
         self.news = PlanNews(listener, self.clock, self._progress)
@@ -215,6 +217,8 @@ class PlanSearch:
         elif split is not None:
             self.refine_split(split)
             self._choose_split(candidate)
+        if self.limits.runtime is not None and candidate.is_exhausted:
+            self._lose_by_memory(candidate)
 
     def may_raise(self, candidate: Candidate) -> bool:
         """Whether refining a candidate looks at its own split, or lists others."""
@@ -401,19 +405,21 @@ class PlanSearch:
 
     def _lose_by_memory(self, candidate: Candidate) -> None:
         c, builder = candidate.configuration, self.builder(candidate.configuration)
+        if builder.runtime is not None:
+            boundaries = None if candidate.is_searched else candidate.boundaries
+            peak = builder.least_peak(c, boundaries)
+            candidate.lose_by_orders(builder.runtime.title, peak)
+            return
         needed = builder.least_memory(c.microbatch_size, builder.stage_to_device(c))
         candidate.lose_by_memory(needed)
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
         allowed, runtime = self.request.search.schedules, self.limits.runtime
         if runtime is not None and candidate.arrays is not None:
-            quick = self.quick(candidate.configuration)
-            if candidate.take(quick.of_runtime(candidate.arrays, runtime)):
+            # Other splits may fit where no order fits this one.
+            if candidate.take(self._splits_of(candidate).schedule(candidate.arrays, ())):
                 self.note(candidate)
             candidate.is_final = True
-            if candidate.step.reached is None:
-                self._lose_by_memory(candidate)
-                candidate.reason = f"proved: none of the orders that {runtime.title} runs fits"
             return
         names = quick_heuristics(instance) if allowed is None else list(allowed)
         self._run(candidate, names, Options(time_limit=0.0))

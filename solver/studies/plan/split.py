@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -14,6 +15,9 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, PpsolveError
 
 Boundaries = tuple[int, ...]
+
+Moments = tuple[tuple[int, ...], ...]
+"""Micro-batches in flight at each stage, one row for each moment that the memory must allow."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ class SplitProblem:
         Device of each stage; devices are 0..D-1, each with at least one stage.
     capacity : tuple of int or None
         Bytes of each device; None for no limit.
-    in_flight : tuple of int
-        Micro-batches whose activations each stage must be able to hold.
+    in_flight : tuple of tuple of int
+        Micro-batches whose activations the stages hold: rows of moments, each of which must fit.
 
     Raises
     ------
@@ -66,7 +70,7 @@ class SplitProblem:
     activation: tuple[int, ...]
     stage_to_device: tuple[int, ...]
     capacity: tuple[int, ...] | None
-    in_flight: tuple[int, ...]
+    in_flight: Moments
 
     @classmethod
     def without_memory(cls, times: Iterable[int], stage_to_device: Iterable[int]) -> SplitProblem:
@@ -84,7 +88,7 @@ class SplitProblem:
         """
         layers, devices = tuple(times), tuple(stage_to_device)
         nothing = (0,) * len(layers)
-        return cls(layers, nothing, nothing, devices, None, (0,) * len(devices))
+        return cls(layers, nothing, nothing, devices, None, ((0,) * len(devices),))
 
     def __post_init__(self) -> None:
         """Refuse sums that may overflow."""
@@ -95,7 +99,7 @@ class SplitProblem:
                 "use a coarser tick",
                 field="times",
             )
-        held = sum(self.static) + max(self.in_flight) * sum(self.activation)
+        held = sum(self.static) + max(self.most_in_flight) * sum(self.activation)
         if held > params.most_bytes:
             raise InputError(
                 f"expected at most {params.most_bytes} bytes in static and in-flight activations "
@@ -118,6 +122,11 @@ class SplitProblem:
         """Number of devices D."""
         return max(self.stage_to_device) + 1
 
+    @cached_property
+    def most_in_flight(self) -> tuple[int, ...]:
+        """Most micro-batches of each stage at any of the moments."""
+        return tuple(map(max, zip(*self.in_flight, strict=True)))
+
     @property
     def has_one_stage_per_device(self) -> bool:
         """Whether no two stages share a device."""
@@ -132,14 +141,15 @@ class SplitProblem:
         return self._per_device(self.stage_times(boundaries))
 
     def device_bytes(self, boundaries: Boundaries) -> list[int]:
-        """Return the bytes that each device must be able to hold."""
-        spans = zip(pairwise(boundaries), self.in_flight, strict=True)
-        return self._per_device(
-            [
-                sum(self.static[first:last]) + held * sum(self.activation[first:last])
-                for (first, last), held in spans
-            ]
-        )
+        """Return the bytes that each device must be able to hold: its fullest moment."""
+        spans = list(pairwise(boundaries))
+        static = [sum(self.static[first:last]) for first, last in spans]
+        activation = [sum(self.activation[first:last]) for first, last in spans]
+        moments = []
+        for counts in self.in_flight:
+            stages = zip(static, counts, activation, strict=True)
+            moments.append(self._per_device([held + n * each for held, n, each in stages]))
+        return list(map(max, zip(*moments, strict=True)))
 
     def fits(self, boundaries: Boundaries) -> bool:
         """Say if every device can hold its stages."""
@@ -270,6 +280,24 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
     return problem.split(boundaries, proved=slowest_device == slowest_device_bound(problem))
 
 
+def least_peak(problem: SplitProblem, params: SplitParams = SPLIT) -> tuple[int, int]:
+    """Return the bytes that some device holds under every split, whatever its capacity.
+
+    Parameters
+    ----------
+    problem, params
+        As for `best_split`, with at least as many layers as stages.
+
+    Returns
+    -------
+    device, bytes : int
+        The fullest device under a split that is as even as was found, and the bytes.
+    """
+    from ppsolve.solver.studies.plan.split_cpsat import search_peak
+
+    return search_peak(replace(problem, capacity=None), params.seconds)
+
+
 def slowest_device_bound(problem: SplitProblem) -> int:
     """Return a lower bound on the slowest device's ticks under any split.
 
@@ -335,7 +363,7 @@ class _StageSums:
         if problem.capacity is None:
             return False
         here = slice(stage, stage + self._rows)
-        held = self._static[here] + problem.in_flight[stage] * self._activation[here]
+        held = self._static[here] + problem.most_in_flight[stage] * self._activation[here]
         room = problem.capacity[problem.stage_to_device[stage]]
         return held > min(room, SPLIT.most_bytes)
 
@@ -425,7 +453,7 @@ class _DeviceLoads:
         self._time, self._static, self._activation = map(
             _prefix_sums, (problem.times, problem.static, problem.activation)
         )
-        self._in_flight = np.array(problem.in_flight, dtype=np.int64)
+        self._in_flight = np.array(problem.in_flight, dtype=np.int64)[:, None]
         self._room = None if problem.capacity is None else np.array(problem.capacity)
         self._device = np.array(problem.stage_to_device)
         self._on = (self._device[:, None] == np.arange(problem.num_devices)).astype(np.int64)
@@ -448,9 +476,10 @@ class _DeviceLoads:
         times = np.diff(self._time[splits], axis=1) @ self._on
         if self._room is None:
             return times, np.zeros_like(times)
-        held = np.diff(self._static[splits], axis=1)
-        held += self._in_flight * np.diff(self._activation[splits], axis=1)
-        return times, np.maximum(held @ self._on - self._room, 0)
+        held = self._in_flight * np.diff(self._activation[splits], axis=1)
+        held += np.diff(self._static[splits], axis=1)
+        fullest = (held @ self._on).max(axis=0)
+        return times, np.maximum(fullest - self._room, 0)
 
 
 def _neighbours(split: IntArray, givers: list[int]) -> IntArray:

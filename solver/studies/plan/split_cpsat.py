@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import gcd
 
@@ -69,12 +69,37 @@ def search_split(
     return problem.split(best, proved=proved)
 
 
+def search_peak(problem: SplitProblem, limit: float) -> tuple[int, int]:
+    """Minimise what the fullest device holds, over all splits.
+
+    Amounts of layers are rounded down to a share of all of them that CP-SAT counts reliably.
+
+    Parameters
+    ----------
+    problem : SplitProblem
+        At least as many layers as stages, without a capacity.
+    limit : float
+        Deterministic seconds.
+
+    Returns
+    -------
+    device, bytes : int
+        The fullest device under the best split that was found, and a bound for every split.
+    """
+    outcome = _SplitModel(problem).minimise_peak(limit)
+    held = [0] * problem.num_devices
+    if outcome.boundaries is not None:
+        held = problem.device_bytes(outcome.boundaries)
+    return held.index(max(held)), outcome.bound
+
+
 @dataclass(frozen=True)
 class _SplitOutcome:
     boundaries: Boundaries | None
     proved: bool
     infeasible: bool
     deterministic_time: float
+    bound: int
 
 
 @dataclass(frozen=True)
@@ -165,18 +190,27 @@ class _SplitModel:
     def _add_memory(self) -> None:
         if self.problem.capacity is None:
             return
-        by_stage = [
-            [run.static + held * run.activation for run in self.runs]
-            for held in self.problem.in_flight
-        ]
-        unit = max(1, gcd(*(weight for weights in by_stage for weight in weights)))
-        stages = [
-            self._of_stage(s, [weight // unit for weight in weights])
-            for s, weights in enumerate(by_stage)
-        ]
-        for device, room in enumerate(self.problem.capacity):
-            most = min(room, SplitParams.most_bytes) // unit
-            self.model.add(self._of_device(device, stages) <= most)
+        weights = [weight for amounts in self._bytes().values() for weight in amounts]
+        unit = max(1, gcd(*weights))
+        for device, held in self._held(unit):
+            most = min(self.problem.capacity[device], SplitParams.most_bytes) // unit
+            self.model.add(held <= most)
+
+    def _bytes(self) -> dict[int, list[int]]:
+        # Of each run, by the number of micro-batches in flight.
+        counts = {count for moment in self.problem.in_flight for count in moment}
+        return {n: [run.static + n * run.activation for run in self.runs] for n in sorted(counts)}
+
+    def _held(self, unit: int) -> Iterator[tuple[int, cp_model.LinearExprT]]:
+        # Whole units that each device holds at each moment, those of layers rounded down.
+        units = {n: [each // unit for each in row] for n, row in self._bytes().items()}
+        owners = self.problem.stage_to_device
+        for device in range(self.problem.num_devices):
+            own = [stage for stage, owner in enumerate(owners) if owner == device]
+            moments = {tuple(counts[stage] for stage in own) for counts in self.problem.in_flight}
+            for counts in sorted(moments):
+                pairs = zip(own, counts, strict=True)
+                yield device, sum(self._of_stage(stage, units[n]) for stage, n in pairs)
 
     def bound_devices(self, boundaries: Boundaries) -> None:
         self.model.add(self.slowest_device <= max(self.problem.device_times(boundaries)))
@@ -185,8 +219,24 @@ class _SplitModel:
         self, value: cp_model.IntVar, least: int, hint: Boundaries, limit: float
     ) -> _SplitOutcome:
         self.model.add(value >= least)
-        self.model.minimize(value)
         self._hint(hint)
+        return self._minimise(value, limit)
+
+    def minimise_peak(self, limit: float) -> _SplitOutcome:
+        """Minimise the bytes of the fullest device; its bound is in bytes."""
+        weights = [weight for amounts in self._bytes().values() for weight in amounts]
+        most = sum(self.problem.static)
+        most += max(self.problem.most_in_flight) * sum(self.problem.activation)
+        share = max(1, gcd(*weights))
+        unit = share * max(1, -(-most // (share * SplitParams.most_searched_ticks)))
+        fullest = self.model.new_int_var(0, most // unit, "fullest device")
+        for _, held in self._held(unit):
+            self.model.add(held <= fullest)
+        outcome = self._minimise(fullest, limit)
+        return replace(outcome, bound=outcome.bound * unit)
+
+    def _minimise(self, value: cp_model.IntVar, limit: float) -> _SplitOutcome:
+        self.model.minimize(value)
         effort = max(limit, 0.0)
         solver = configured(SearchLimits(seconds=None, deterministic=effort, is_plain=True))
         status = solver.solve(self.model)
@@ -196,6 +246,7 @@ class _SplitModel:
             proved=status == cp_model.OPTIMAL,
             infeasible=status == cp_model.INFEASIBLE,
             deterministic_time=solver.deterministic_time,
+            bound=0 if status == cp_model.UNKNOWN else round(solver.best_objective_bound),
         )
 
     def _hint(self, boundaries: Boundaries) -> None:

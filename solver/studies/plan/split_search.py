@@ -16,12 +16,14 @@ from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays, lacks_room, makespan_bound
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
 from ppsolve.solver.studies.plan.list_scheduling import QuickSchedule, QuickScheduler, start_by_rule
 from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
+from ppsolve.solver.studies.plan.runtime_orders import RuntimeScheduler
 from ppsolve.solver.studies.plan.split import Boundaries
 
 NEVER = 2**62
@@ -280,10 +282,19 @@ class SplitSearch:
         Its budgets.
     clock : Clock
         Ends it.
+    runtime : RuntimeFamily, optional
+        Runs few orders, which are all that is allowed.
     """
 
-    def __init__(self, request: PlanRequest, params: PlanParams, clock: Clock) -> None:
-        self.builder = PipelineBuilder(request)
+    def __init__(
+        self,
+        request: PlanRequest,
+        params: PlanParams,
+        clock: Clock,
+        runtime: RuntimeFamily | None = None,
+    ) -> None:
+        self.builder = PipelineBuilder(request, runtime)
+        self._orders = None if runtime is None else RuntimeScheduler(runtime)
         self.quick = QuickScheduler(self.builder)
         self._params, self._clock = params, clock
         self._names = request.search.schedules
@@ -306,6 +317,8 @@ class SplitSearch:
         QuickSchedule or None
             None where nothing fits the memory.
         """
+        if self._orders is not None:
+            return self._orders.schedule(arrays)
         if self._names is not None:
             return self.quick.named(arrays, self._names)
         return self.quick.by_rules(arrays, tuple(rules))
@@ -360,6 +373,8 @@ class SplitSearch:
         least = makespan_bound(arrays)
         if best is not None and least > best * self._params.far_worse:
             return least
+        if self._orders is not None:
+            return self._orders.makespan(arrays)
         if self._names is None:
             return self.quick.makespan(arrays, rules)
         found = self.quick.named(arrays, self._names)

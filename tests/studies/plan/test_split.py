@@ -30,7 +30,7 @@ def problem_of(times: Any, stage_to_device: Any, **fields: Any) -> SplitProblem:
         "static": (0,) * len(times),
         "activation": (0,) * len(times),
         "capacity": None,
-        "in_flight": (1,) * len(stage_to_device),
+        "in_flight": ((1,) * len(stage_to_device),),
     }
     return SplitProblem(
         times=tuple(times), stage_to_device=tuple(stage_to_device), **(given | fields)
@@ -56,14 +56,16 @@ def all_splits(layers: int, stages: int) -> list[Boundaries]:
 
 def figures(problem: SplitProblem, boundaries: Boundaries) -> tuple[int, int, int] | None:
     """Slowest device, slowest stage, sum of squares; None where a device is too small."""
-    work, held, stages = [0] * problem.num_devices, [0] * problem.num_devices, []
+    work, stages = [0] * problem.num_devices, []
+    moments = [[0] * problem.num_devices for _ in problem.in_flight]
     for stage, device in enumerate(problem.stage_to_device):
         layers = range(boundaries[stage], boundaries[stage + 1])
         stages.append(sum(problem.times[layer] for layer in layers))
         work[device] += stages[-1]
         for layer in layers:
-            activations = problem.in_flight[stage] * problem.activation[layer]
-            held[device] += problem.static[layer] + activations
+            for counts, held in zip(problem.in_flight, moments, strict=True):
+                held[device] += problem.static[layer] + counts[stage] * problem.activation[layer]
+    held = [max(amounts) for amounts in zip(*moments, strict=True)]
     room = problem.capacity or held
     if any(needed > most for needed, most in zip(held, room, strict=True)):
         return None
@@ -102,7 +104,7 @@ def random_problem(seed: int, *, shared: bool) -> SplitProblem:
     kinds = rng.integers(0, 20, (3, int(rng.integers(1, layers + 1))))
     which = np.sort(rng.integers(0, kinds.shape[1], layers))
     times, static, activation = (tuple(row.tolist()) for row in kinds[:, which])
-    in_flight = rng.integers(0, 5, stages)
+    in_flight = rng.integers(0, 5, (int(rng.integers(1, 4)), stages))
     needed = (sum(static) + int(in_flight.mean() * sum(activation))) / devices
     room = rng.uniform(0.8, 2.5, devices) * needed
     return SplitProblem(
@@ -111,7 +113,7 @@ def random_problem(seed: int, *, shared: bool) -> SplitProblem:
         activation=activation,
         stage_to_device=tuple(rng.permutation(owners).tolist()),
         capacity=None if rng.random() < 0.3 else tuple(int(r) for r in room),
-        in_flight=tuple(in_flight.tolist()),
+        in_flight=tuple(map(tuple, in_flight.tolist())),
     )
 
 
@@ -148,7 +150,7 @@ def test_mirrored_and_relabelled_problems_have_the_same_optimum(seed: int) -> No
         problem.activation[::-1],
         tuple(last - device for device in problem.stage_to_device[::-1]),
         problem.capacity and problem.capacity[::-1],
-        problem.in_flight[::-1],
+        tuple(counts[::-1] for counts in problem.in_flight),
     )
     assert objectives(best_split(problem)) == objectives(best_split(turned))
 
@@ -196,7 +198,7 @@ def test_times_too_long_for_the_search_are_refused() -> None:
         activation=(16, 15, 15, 15, 15, 14, 14),
         stage_to_device=(0, 2, 1, 1, 2),
         capacity=(65, 150, 95),
-        in_flight=(0, 1, 1, 2, 2),
+        in_flight=((0, 1, 1, 2, 2),),
     )
     with pytest.raises(InputError, match="at most 2147483648 ticks in total where devices hold"):
         best_split(wrong)
@@ -226,7 +228,7 @@ def test_transformer_on_two_interleaved_devices() -> None:
 
 def test_memory_moves_the_boundaries() -> None:
     """Early stages hold more micro-batches, so they get fewer layers than speed asks for."""
-    free = problem_of((10,) * 12, range(4), activation=(1,) * 12, in_flight=(4, 3, 2, 1))
+    free = problem_of((10,) * 12, range(4), activation=(1,) * 12, in_flight=((4, 3, 2, 1),))
     tight = replace(free, capacity=(8,) * 4)
     assert best_split(free) == Split((0, 3, 6, 9, 12), 30, 30, proved=True)
     assert best_split(tight) == Split((0, 2, 4, 8, 12), 40, 40, proved=True)

@@ -119,13 +119,13 @@ def memory_of_devices(
     return found
 
 
-def peaks_of_order(instance: PipelineInstance, orders: Sequence[Any]) -> list[IntArray]:
+def peaks_of_order(stage_to_device: Sequence[int], orders: Sequence[Any]) -> list[IntArray]:
     """Return the micro-batches in flight at the forwards of each device under an order.
 
     Parameters
     ----------
-    instance : PipelineInstance
-        The pipeline.
+    stage_to_device : sequence of int
+        Device of each stage.
     orders : sequence of Order
         Of each device.
 
@@ -134,13 +134,29 @@ def peaks_of_order(instance: PipelineInstance, orders: Sequence[Any]) -> list[In
     list of int64[rows, stages of the device]
         Rows that no other row exceeds everywhere.
     """
-    found, devices = [], np.array(instance.stage_to_device)
+    tables = in_flight_of(stage_to_device, orders)
+    return [table[[(table >= row).all(axis=1).sum() == 1 for row in table]] for table in tables]
+
+
+def in_flight_of(stage_to_device: Sequence[int], orders: Sequence[Any]) -> list[IntArray]:
+    """Return all numbers of micro-batches in flight at the forwards of each device.
+
+    Parameters
+    ----------
+    stage_to_device, orders
+        As of `peaks_of_order`.
+
+    Returns
+    -------
+    list of int64[rows, stages of the device]
+        Rows that differ.
+    """
+    found, devices = [], np.array(stage_to_device)
     last = COMPUTE_KINDS.index(BACKWARD_WEIGHT), COMPUTE_KINDS.index(BACKWARD)
     for device, order in enumerate(orders):
         is_own = order.stage[:, None] == np.flatnonzero(devices == device)
         is_forward = order.kind == COMPUTE_KINDS.index(FORWARD)
         change = is_forward.astype(np.int64) - np.isin(order.kind, last)
         held = np.cumsum(is_own * change[:, None], axis=0)
-        table = np.unique(held[is_forward], axis=0)
-        found.append(table[[(table >= row).all(axis=1).sum() == 1 for row in table]])
+        found.append(np.unique(held[is_forward], axis=0))
     return found

@@ -72,7 +72,7 @@ class OrderedSplits:
         self._sorted = np.zeros(even.num_ops, dtype=np.int64)
         sort_ops(self._graph, self._graph.num_predecessors.copy(), self._sorted)
         self._times = SplitTimes.of(instance, self.scale)
-        self.in_flight = peaks_of_order(instance, self.orders)
+        self.in_flight = peaks_of_order(instance.stage_to_device, self.orders)
         self._memory = memory_of_devices(instance, self.in_flight)
         assert instance.layers is not None
         self.fit = MemoryFit(instance.layers, self._memory)
