@@ -66,7 +66,7 @@ class Rule(StrEnum):
     """Reason for the fate of a configuration.
 
     MEMORY
-        Proved: no schedule (no split of the layers) fits the memory.
+        Proved: no schedule (no split of the layers, no order of a runtime) fits the memory.
     SCHEDULES_MEMORY
         None of the schedules that the request allows and that apply fits the memory.
     BOUND
@@ -104,8 +104,8 @@ class MemoryShortage(Reported):
     device : int
         Of the pipeline: the one that needs most.
     needed : float or None
-        What it needs at the least for its states and one micro-batch, or for `schedule`. None
-        where that is proved to be too much, but not how much it is.
+        What it needs at the least for its states and one micro-batch, for the orders of a runtime,
+        or for `schedule`. None where that is proved to be too much, but not how much it is.
     available : float
         Memory of the device.
     schedule : str or None

@@ -23,7 +23,7 @@ from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.plan.layer_figures import LayerFigures, decimal_of, grain_of
-from ppsolve.solver.studies.plan.order_memory import moments_of_orders
+from ppsolve.solver.studies.plan.order_memory import OpenMoments, open_moments, timed_stages
 from ppsolve.solver.studies.plan.split import (
     Boundaries,
     Moments,
@@ -79,6 +79,7 @@ class PipelineBuilder:
         self.fullest_device = cache(self._fullest_device)
         self.p2p = cache(request.cluster.p2p)
         self.ring = cache(request.cluster.allreduce)
+        self._transfer = cache(self._transfer_ticks)
         self._lags = lru_cache(RECENT_SPLITS)(self._transfer_lags)
         self._allreduces = lru_cache(RECENT_SPLITS)(self._allreduce_ticks)
 
@@ -160,25 +161,24 @@ class PipelineBuilder:
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
-        depth, size = configuration.pipeline_depth, configuration.microbatch_size
-        # What has no room for one micro-batch has none for more.
-        least = self._best_balanced(configuration, quick=quick)
+        moments = self.open_moments(configuration)
+        least = self._best_balanced(configuration, moments.necessary, quick=quick)
         if least is None:
             return None
-        if not self._orders_decide(configuration):
-            in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
-            with suppress(SplitUndecidedError):
-                least = self._balanced(size, devices, (in_flight,), quick=quick) or least
+        with suppress(SplitUndecidedError):
+            least = self._best_balanced(configuration, moments.likely, quick=quick) or least
         return least.boundaries, least.proved
 
-    def _best_balanced(self, configuration: Configuration, *, quick: bool) -> Split | None:
-        # Of those that leave room for one of the orders.
+    def _best_balanced(
+        self, configuration: Configuration, moments: Sequence[Moments], *, quick: bool
+    ) -> Split | None:
+        # Of those that leave room for one of the entries.
         devices, size = self.stage_to_device(configuration), configuration.microbatch_size
         splits = []
         undecided: SplitUndecidedError | None = None
-        for moments in self.open_moments(configuration):
+        for in_flight in moments:
             try:
-                split = self._balanced(size, devices, moments, quick=quick)
+                split = self._balanced(size, devices, in_flight, quick=quick)
             except SplitUndecidedError as error:
                 undecided = error
             else:
@@ -189,48 +189,46 @@ class PipelineBuilder:
         is_proved = undecided is None and all(split.proved for split in splits)
         return best and replace(best, proved=is_proved)
 
-    def open_moments(self, configuration: Configuration) -> tuple[Moments, ...]:
-        """Return the moments at which memory is fullest, for each order that may be run.
-
-        A split fits only if it has room for all moments of one of them. Under the orders of a
-        runtime it then does fit, if forwards take time.
-        """
-        devices = self.stage_to_device(configuration)
-        if not self._orders_decide(configuration):
-            return (((1,) * len(devices),),)
-        assert self.runtime is not None
-        is_split = configuration.backward == "split"
-        shape = PipelineShape(configuration.microbatches, devices, is_split)
-        return moments_of_orders(self.runtime, shape)
-
-    def _orders_decide(self, configuration: Configuration) -> bool:
-        """Whether the memory in use follows from the orders of a runtime alone."""
-        forwards = self.layers(configuration.microbatch_size).whole("forward")
-        return self.runtime is not None and all(forwards)
-
-    def least_peak(
-        self, configuration: Configuration, boundaries: Boundaries | None
-    ) -> tuple[int, Fraction] | None:
-        """Return a device and the bytes that it, or another one, holds under every order.
+    def open_moments(
+        self, configuration: Configuration, boundaries: Boundaries | None = None
+    ) -> OpenMoments:
+        """Return the moments of every order that may be run, under a split or under any.
 
         Parameters
         ----------
-        configuration : Configuration
-            The configuration.
-        boundaries : tuple of int or None
-            Its split; None for any.
+        configuration, boundaries
+            As of `least_peak`.
 
         Returns
         -------
-        tuple or None
-            None where it is not known.
+        OpenMoments
         """
-        if not self._orders_decide(configuration):
-            return None
-        size, devices = configuration.microbatch_size, self.stage_to_device(configuration)
-        peaks = []
-        for moments in self.open_moments(configuration):
-            problem = self._problem(size, devices, moments)
+        c, devices = configuration, self.stage_to_device(configuration)
+        shape = PipelineShape(c.microbatches, devices, c.backward == "split")
+        timed = timed_stages(self.layers(c.microbatch_size), shape, boundaries)
+        return open_moments(self.runtime, shape, timed)
+
+    def least_peak(
+        self, configuration: Configuration, boundaries: Boundaries | None
+    ) -> tuple[int, Fraction]:
+        """Return a device and the bytes that one like it holds under every order, at the least.
+
+        Parameters
+        ----------
+        configuration, boundaries
+            The configuration, and its split if it is fixed.
+
+        Returns
+        -------
+        tuple of int and Fraction
+        """
+        size, devices, peaks = (
+            configuration.microbatch_size,
+            self.stage_to_device(configuration),
+            [],
+        )
+        for in_flight in self.open_moments(configuration, boundaries).necessary:
+            problem = self._problem(size, devices, in_flight)
             if boundaries is None:
                 peaks.append(least_peak(problem))
             else:
@@ -371,14 +369,18 @@ class PipelineBuilder:
         return Pipeline(self.request, c, layers, boundaries, devices, self._lags(split), allreduces)
 
     def _transfer_lags(self, split: _PlacedSplit) -> dict[tuple[int, int], int]:
-        layers = self.layers(split.size)
         slowest: dict[tuple[int, int], int] = {}
         for (a, b), end in zip(pairwise(split.devices), split.boundaries[1:-1], strict=True):
             if a != b:
-                link = self.p2p(a, b, split.shape, split.order)
-                time = layers.ticks(link.transfer(layers.output[end - 1]))
+                time = self._transfer(split.size, end - 1, (a, b), split.shape, split.order)
                 slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
         return slowest
+
+    def _transfer_ticks(
+        self, size: int, layer: int, pair: tuple[int, int], shape: tuple[int, int], order: RankOrder
+    ) -> int:
+        layers = self.layers(size)
+        return layers.ticks(self.p2p(*pair, shape, order).transfer(layers.output[layer]))
 
     def _allreduce_ticks(self, split: _PlacedSplit, backward: str) -> list[int]:
         layers, shape, times = self.layers(split.size), split.shape, []

@@ -220,18 +220,18 @@ class Candidate:
             "proved: no split of the layers leaves room for the states and one micro-batch"
         )
 
-    def lose_by_orders(self, title: str, peak: tuple[int, Fraction] | None) -> None:
+    def lose_by_orders(self, title: str, peak: tuple[int, Fraction]) -> None:
         """Rule it out, as no order of a runtime fits the memory, whatever the split if any is open.
 
         Parameters
         ----------
         title : str
             The runtime.
-        peak : tuple of int and Fraction or None
-            The fullest device and the bytes that it needs at the least, if that is known.
+        peak : tuple of int and Fraction
+            The fullest device, and bytes that it needs at the least.
         """
         self.ruled_out = Rule.MEMORY
-        self.fullest, self.needed = peak or (None, None)
+        self.fullest, self.needed = peak
         which = ", under any split of the layers" if self.is_searched else ""
         self.reason = f"proved: none of the orders that {title} runs fits{which}"
 

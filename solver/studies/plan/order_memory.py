@@ -2,30 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.kinds.pipeline.layers.linear import in_flight_of, peaks_of_order
+from ppsolve.solver.kinds.pipeline.layers.linear import fullest_rows, in_flight_of
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
-from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder, RuntimeFamily
-from ppsolve.solver.studies.plan.split import Moments
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
+from ppsolve.solver.studies.plan.layer_figures import LayerFigures
+from ppsolve.solver.studies.plan.split import Boundaries, Moments
 
 
-@lru_cache(maxsize=64)
-def moments_of_orders(family: RuntimeFamily, shape: PipelineShape) -> tuple[Moments, ...]:
-    """Return the fullest moments under each order of a runtime: those of some order have to fit.
-
-    An order is left out where another one never holds more: what fits the first fits the other. An
-    op starts when all ops before it on its device have ended. So where forwards take time, what an
-    order holds at a forward is what its place says, however long ops take.
+def timed_stages(
+    layers: LayerFigures, shape: PipelineShape, boundaries: Boundaries | None
+) -> tuple[int, ...]:
+    """Return the stages whose forwards take time; all where all backwards of layers do.
 
     Parameters
     ----------
-    family, shape : RuntimeFamily, PipelineShape
-        A runtime of few orders, and the pipeline.
+    layers, shape : LayerFigures, PipelineShape
+        The layers and the stages to be made of them.
+    boundaries : tuple of int or None
+        The split; None for any.
+
+    Returns
+    -------
+    tuple of int
+    """
+    stages, forward = range(shape.num_stages), np.array(layers.whole("forward"))
+    if all(layers.whole("backward_input" if shape.is_split else "backward")):
+        return tuple(stages)
+    if boundaries is not None:
+        spans = list(pairwise(boundaries))
+        return tuple(s for s in stages if forward[slice(*spans[s])].any())
+    # A layer has a place among so many, one for each stage before and after.
+    spare = len(forward) - shape.num_stages + 1
+    return tuple(s for s in stages if forward[s : s + spare].all())
+
+
+@dataclass(frozen=True)
+class OpenMoments:
+    """The moments of whatever may be run, each entry those of one schedule, or of all."""
+
+    necessary: tuple[Moments, ...]  # what fits has room for all moments of one of them
+    likely: tuple[Moments, ...] = ()  # where that is not enough: those of schedules to be tried
+
+
+def open_moments(
+    family: RuntimeFamily | None, shape: PipelineShape, timed: tuple[int, ...]
+) -> OpenMoments:
+    """Return the moments of all orders that may be run.
+
+    In any order, all stages hold a micro-batch when the last one has it. In the order of a runtime
+    an op starts when all ops before it on its device have ended, and those behind it end later if
+    it takes time, or they do. So when such a forward starts, the stages hold what its place in the
+    order says, however long ops take.
+
+    Parameters
+    ----------
+    family : RuntimeFamily or None
+        A runtime of few orders; None for any order.
+    shape : PipelineShape
+        The pipeline.
+    timed : tuple of int
+        As of `timed_stages`.
+
+    Returns
+    -------
+    OpenMoments
+    """
+    ranks, count = shape.num_ranks, shape.num_microbatches
+    if family is None:
+        usual = tuple(min(count, ranks - rank) for rank in shape.stage_to_rank)
+        return OpenMoments((((1,) * shape.num_stages,),), ((usual,),))
+    every = tuple(range(shape.num_stages))
+    necessary = moments_of_orders(family, shape, timed)
+    return OpenMoments(necessary, moments_of_orders(family, shape, every) if timed != every else ())
+
+
+@lru_cache(maxsize=64)
+def moments_of_orders(
+    family: RuntimeFamily, shape: PipelineShape, timed: tuple[int, ...]
+) -> tuple[Moments, ...]:
+    """Return the fullest moments under each order of a runtime, at forwards of some stages.
+
+    An order is left out where another one never holds more: what fits the first fits the other.
+
+    Parameters
+    ----------
+    family, shape, timed
+        As of `open_moments`.
 
     Returns
     -------
@@ -33,14 +103,14 @@ def moments_of_orders(family: RuntimeFamily, shape: PipelineShape) -> tuple[Mome
         At least one.
     """
     assert family.orders is not None
-    least: list[tuple[list[IntArray], FixedOrder]] = []
+    least: list[list[IntArray]] = []
     for order in family.orders(shape):
-        tables = in_flight_of(shape.stage_to_rank, order.orders)
-        if any(_never_exceeds(other, tables) for other, _ in least):
-            continue
-        least = [entry for entry in least if not _never_exceeds(tables, entry[0])]
-        least.append((tables, order))
-    return tuple(_in_rows(shape, order) for _, order in least)
+        held = in_flight_of(shape.stage_to_rank, order.orders, timed)
+        tables = [np.unique(np.pad(t, ((1, 0), (0, 0)), constant_values=1), axis=0) for t in held]
+        if not any(_never_exceeds(other, tables) for other in least):
+            least = [other for other in least if not _never_exceeds(tables, other)]
+            least.append(tables)
+    return tuple(tuple(_rows(shape, tables)) for tables in least)
 
 
 def _never_exceeds(tables: list[IntArray], others: list[IntArray]) -> bool:
@@ -52,14 +122,9 @@ def _never_exceeds(tables: list[IntArray], others: list[IntArray]) -> bool:
     return True
 
 
-def _in_rows(shape: PipelineShape, order: FixedOrder) -> Moments:
-    peaks = peaks_of_order(shape.stage_to_rank, order.orders)
-    return tuple(_moments(shape.stage_to_rank, peaks))
-
-
-def _moments(stage_to_rank: Sequence[int], peaks: list[IntArray]) -> Iterator[tuple[int, ...]]:
+def _rows(shape: PipelineShape, tables: list[IntArray]) -> Iterator[tuple[int, ...]]:
     # A row has a moment of each device; devices with fewer moments repeat their last one.
-    owner = np.array(stage_to_rank)
+    owner, peaks = np.array(shape.stage_to_rank), list(map(fullest_rows, tables))
     for number in range(max(map(len, peaks))):
         row = np.zeros(len(owner), dtype=np.int64)
         for rank, table in enumerate(peaks):

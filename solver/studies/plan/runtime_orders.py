@@ -51,7 +51,8 @@ class RuntimeScheduler:
 
     def num_ops(self, arrays: PipelineArrays) -> int:
         """Return the ops that are timed to rate a pipeline, those of all orders, at the most."""
-        return arrays.num_ops * arrays.microbatches
+        shape = shape_of(without_tails(arrays)[0])
+        return arrays.num_ops * len(self._orders.get(shape, range(arrays.microbatches)))
 
     def makespan(self, arrays: PipelineArrays) -> int | None:
         """Return the makespan of the best order that fits the memory, in ticks of the profile.
@@ -66,7 +67,7 @@ class RuntimeScheduler:
         int or None
             None where none fits.
         """
-        if _forwards_take_time(arrays):
+        if _orders_decide_memory(arrays):
             return min((ticks for ticks, _ in self._times(arrays)), default=None)
         schedule = self.schedule(arrays)
         tick = arrays.pipeline.layers.tick
@@ -105,7 +106,7 @@ class RuntimeScheduler:
         lag = arrays.lag[problem.device[problem.before], problem.device[problem.after]]
         lags = np.concatenate([[0], np.where(problem.lag > 0, lag, 0)])
         duration = np.repeat(arrays.duration.ravel(), arrays.microbatches)
-        is_decided = _forwards_take_time(arrays)
+        is_decided = _orders_decide_memory(arrays)
         for order in self._orders_of(arrays):
             if not is_decided or order.fits(arrays):
                 start = order.starts(duration, lags)
@@ -128,9 +129,9 @@ class RuntimeScheduler:
         return self._orders[shape]
 
 
-def _forwards_take_time(arrays: PipelineArrays) -> bool:
-    """Whether the memory in use follows from orders alone, see `moments_of_orders`."""
-    return bool((arrays.duration[0] > 0).all())
+def _orders_decide_memory(arrays: PipelineArrays) -> bool:
+    """Whether the memory in use follows from orders alone, see `open_moments`."""
+    return bool((arrays.duration[:2] > 0).all(axis=1).any())
 
 
 @dataclass(frozen=True, eq=False)

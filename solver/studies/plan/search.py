@@ -253,24 +253,28 @@ class PlanSearch:
             if self.winner is candidate:
                 self.result = result
 
-    def improve_split(self, candidate: Candidate, steps: int) -> None:
+    def has_open_splits(self, candidate: Candidate) -> bool:
+        """Whether splits of a candidate that are not listed may be better than its own."""
+        is_open = candidate.is_searched and candidate.rest_high > candidate.low
+        return is_open and candidate.arrays is not None and candidate.others is None
+
+    def improve_split(self, candidate: Candidate, steps: int, seed: int = 0) -> None:
         """Search for a split of a candidate that has a better quick schedule.
 
         Parameters
         ----------
         candidate : Candidate
             Any candidate; nothing is done where no other split may be better.
-        steps : int
-            Splits that are rated.
+        steps, seed : int
+            Splits that are rated, and which.
         """
-        is_open = candidate.is_searched and candidate.rest_high > candidate.low
-        if not is_open or candidate.arrays is None or candidate.others is not None:
+        old = candidate.arrays
+        if old is None or not self.has_open_splits(candidate):
             return
         with suppress(InputError):
             splits = self._splits_of(candidate)
-            found = splits.improved(candidate, steps)
+            found = splits.improved(candidate, steps, seed)
             if found is not None:
-                old = candidate.arrays
                 quick = splits.schedule(found, splits.rules(candidate))
                 is_better = self._adopt_better(candidate, found, quick)
                 candidate.challenger = (old if is_better else found, None)

@@ -330,14 +330,14 @@ class SplitSearch:
         rules = (WarmUpRule(), replace(candidate.rule or WarmUpRule(), passes=0))
         return tuple(dict.fromkeys(rules))
 
-    def improved(self, candidate: Candidate, steps: int) -> PipelineArrays | None:
+    def improved(self, candidate: Candidate, steps: int, seed: int = 0) -> PipelineArrays | None:
         """Return a split whose quick schedule is shorter than that of the candidate's split.
 
         Parameters
         ----------
         candidate : Candidate
             A candidate with a split.
-        steps : int
+        steps, seed : int
             Splits that are rated: the same ones on every machine while there is time.
 
         Returns
@@ -347,7 +347,10 @@ class SplitSearch:
         """
         rules, known = self.rules(candidate), dict[Boundaries, int | None]()
         search: LayerSearch
+        assert candidate.arrays is not None
         ops = candidate.configuration.num_ops * len(rules)
+        if self._orders is not None:
+            ops = self._orders.num_ops(candidate.arrays)
         steps = min(steps, max(10, steps * self._params.most_split_ops // ops))
         expect(ops * steps)
 
@@ -358,7 +361,7 @@ class SplitSearch:
             return known[split]
 
         assert candidate.boundaries is not None
-        search = LayerSearch(rate, steps, steps, by_clock=False)
+        search = LayerSearch(rate, steps + seed, steps, by_clock=False)
         start = np.diff(np.array(candidate.boundaries))[None]
         search.run(start, self._clock, math.ceil(candidate.rest / self._tick(candidate)))
         if search.best is None or search.value == known[candidate.boundaries]:
@@ -370,11 +373,11 @@ class SplitSearch:
     ) -> int | None:
         # What is proved to be far worse takes no schedule.
         arrays = self.quick.arrays(candidate.configuration, split)
+        if self._orders is not None:
+            return self._orders.makespan(arrays)
         least = makespan_bound(arrays)
         if best is not None and least > best * self._params.far_worse:
             return least
-        if self._orders is not None:
-            return self._orders.makespan(arrays)
         if self._names is None:
             return self.quick.makespan(arrays, rules)
         found = self.quick.named(arrays, self._names)

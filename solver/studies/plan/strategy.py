@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 from ppsolve.models.documents.errors import is_interrupt
 from ppsolve.solver.kernels.compilation import answering_within, expect
@@ -33,6 +33,7 @@ def run_plan(search: PlanSearch) -> None:
                 _refine_finalists(search)
             search.prove()
             search.solve_again()
+            _search_open_splits(search)
     except (KeyboardInterrupt, ImportError) as error:
         if not is_interrupt(error):
             raise
@@ -107,6 +108,24 @@ def _search_splits(search: PlanSearch, factor: float, steps: int) -> None:
         if not search.is_beaten(candidate):
             search.news.tell("better splits")
             search.improve_split(candidate, steps)
+
+
+def _search_open_splits(search: PlanSearch) -> None:
+    # For a runtime of few orders no exact solver takes the time that is left; each round begins
+    # elsewhere.
+    params, limits = search.limits.params, search.limits
+    if limits.runtime is None or not limits.share_time:
+        return
+    steps = params.rounds[-1][2]
+    for number in count(1):
+        contenders = [c for c in _ranking(search, params.promising) if search.has_open_splits(c)]
+        if not contenders or search.is_late:
+            break
+        for candidate in contenders:
+            if not search.is_late and not search.is_beaten(candidate):
+                search.news.tell("better splits")
+                search.improve_split(candidate, steps, seed=number)
+    search.prove()
 
 
 def _bound_splits(search: PlanSearch) -> None:

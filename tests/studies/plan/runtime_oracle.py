@@ -27,26 +27,30 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """The best plan of a configuration."""
+    """The best plan of a configuration, None where nothing fits, and the least peak of any."""
 
-    time: int
+    time: int | None
     counts: tuple[int, ...]
     group: int | None
+    peak: int
 
 
-def best_of(data: dict[str, Any], runtime: str) -> dict[Shape, Found | None]:
-    """Return the best split and group of each configuration, None where nothing fits."""
+def best_of(data: dict[str, Any], runtime: str) -> dict[Shape, Found]:
+    """Return the best split and group of each configuration."""
     search, found = data["search"], {}
+    room = data["cluster"].get("memory", 10**9)
     for profile in (data["model"], *data.get("variants", ())):
         for chunks in _chunks(data, runtime, len(profile["layers"])):
+            plans = [
+                (peak > room, time, counts, group, peak)
+                for counts in splits(len(profile["layers"]), search, chunks)
+                for group, time, peak in orders(data, profile, counts, chunks)
+            ]
+            exceeds, time, counts, group, _ = min(plans, key=lambda plan: plan[:2])
+            least = min(plan[-1] for plan in plans)
+            best = Found(None if exceeds else time, counts, group, least)
             for backward in search["backward"]:
-                plans = [
-                    Found(time, counts, group)
-                    for counts in splits(len(profile["layers"]), search, chunks)
-                    for group, time in times(data, profile, counts, chunks)
-                ]
-                shape = Shape(chunks, profile["recompute"], backward)
-                found[shape] = min(plans, key=lambda plan: plan.time, default=None)
+                found[Shape(chunks, profile["recompute"], backward)] = best
     return found
 
 
@@ -67,10 +71,10 @@ def splits(layers: int, search: dict[str, Any], chunks: int) -> Iterator[tuple[i
         yield tuple(ends[s + 1] - ends[s] for s in range(stages))
 
 
-def times(
+def orders(
     data: dict[str, Any], profile: dict[str, Any], counts: tuple[int, ...], chunks: int
-) -> Iterator[tuple[int | None, int]]:
-    """Yield the size of groups and the time of each order that fits the memory."""
+) -> Iterator[tuple[int | None, int, int]]:
+    """Yield the size of groups, the time and the peak of memory of each order."""
     ranks, count = data["search"]["pipeline_depths"][0], data["search"]["batch_sizes"][0]
     sizes: list[int | None] = [None]
     if chunks > 1:
@@ -79,9 +83,7 @@ def times(
     lag = data["cluster"]["within_node"]["latency"]
     for size in sizes:
         rows = [_row(rank, ranks, chunks, count, size) for rank in range(ranks)]
-        room = data["cluster"].get("memory")
-        if room is None or all(_peak(row, stages, ranks) <= room for row in rows):
-            yield size, _makespan(rows, stages, lag)
+        yield size, _makespan(rows, stages, lag), max(_peak(row, stages, ranks) for row in rows)
 
 
 def _stage(layers: list[dict[str, Any]]) -> dict[str, int]:
@@ -163,6 +165,11 @@ def random_request(seed: int) -> tuple[dict[str, Any], str]:
     runtime = rng.choice(["megatron", "megatron", "megatron", "deepspeed"])
     ranks, chunks = rng.choice([(2, 2), (2, 2), (2, 3), (3, 2), (3, 3)])
     layers = [_random_layer(rng) for _ in range(ranks * chunks + rng.randint(0, 4 - ranks // 3))]
+    # Where forwards take no time and backwards do, or the other way round, orders still say what is
+    # held.
+    idle = rng.choice([(), (), ("forward",), ("backward_input", "backward_weight")])
+    for layer in (layers[0], layers[-1]) if rng.random() < 0.5 else layers[:2]:
+        layer |= dict.fromkeys(idle, 0)
     if rng.random() < 0.5:
         block = layers[1]
         layers = [layers[0], *(dict(block) for _ in layers[2:]), layers[-1]]

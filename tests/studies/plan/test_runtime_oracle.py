@@ -11,7 +11,7 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.studies.plan.request import parse_request
 from ppsolve.models.studies.plan.result import Plan, PlanRow, Rule
-from tests.studies.plan.runtime_oracle import Found, Shape, best_of, random_request, times
+from tests.studies.plan.runtime_oracle import Found, Shape, best_of, orders, random_request
 
 FIRST_SEED = int(os.environ.get("PPSOLVE_FIRST_SEED", "0"))
 """Another number makes other requests."""
@@ -39,7 +39,7 @@ def wrong_claims(data: dict[str, Any], runtime: str) -> list[str]:
     """Return what a plan of a request says that enumeration contradicts."""
     plan = ppsolve.plan(parse_request(data), runtime=runtime, time_limit=10)
     best = best_of(data, runtime)
-    times = [found.time for found in best.values() if found is not None]
+    times = [found.time for found in best.values() if found.time is not None]
     wrong = [text for row in plan.table for text in _wrong_of_row(row, best[_shape_of(row)])]
     if not times:
         return wrong + (["a plan that cannot be"] if plan.winner is not None else [])
@@ -55,12 +55,17 @@ def wrong_claims(data: dict[str, Any], runtime: str) -> list[str]:
     return wrong + _unattained(data, plan, step.high)
 
 
-def _wrong_of_row(row: PlanRow, best: Found | None) -> list[str]:
+def _wrong_of_row(row: PlanRow, best: Found) -> list[str]:
     where = f"{row.configuration.virtual_stages} per device, {row.configuration.recompute}"
-    if best is None:
-        return []
     if row.lost_by is Rule.MEMORY:
-        return [f"{where}: said not to fit, {best} does"]
+        shortage = row.memory
+        assert shortage is not None
+        wrong = [] if best.time is None else [f"{where}: said not to fit, {best} does"]
+        if shortage.needed is None or not shortage.available < shortage.needed <= best.peak:
+            wrong.append(f"{where}: {shortage}, the least peak is {best.peak}")
+        return wrong
+    if best.time is None:
+        return []
     if row.step_time is not None and row.step_time.low > best.time * NEARLY:
         return [f"{where}: bound {row.step_time.low} above {best}"]
     return []
@@ -77,8 +82,11 @@ def _unattained(data: dict[str, Any], plan: Plan, value: float) -> list[str]:
     assert row.layers_per_stage is not None
     profiles = (data["model"], *data["variants"])
     profile = next(p for p in profiles if p["recompute"] == row.configuration.recompute)
-    orders = times(data, profile, row.layers_per_stage, row.configuration.virtual_stages)
-    reached = {f"groups of {size}" if size else "1F1B": time for size, time in orders}
+    timed = orders(data, profile, row.layers_per_stage, row.configuration.virtual_stages)
+    room = data["cluster"].get("memory", 10**9)
+    reached = {
+        f"groups of {size}" if size else "1F1B": time for size, time, peak in timed if peak <= room
+    }
     if reached.get(row.schedule_by or "") != pytest.approx(value, rel=1e-9):
         return [f"{row.layers_per_stage} by {row.schedule_by} takes {reached}, not {value}"]
     return []

@@ -134,17 +134,25 @@ def peaks_of_order(stage_to_device: Sequence[int], orders: Sequence[Any]) -> lis
     list of int64[rows, stages of the device]
         Rows that no other row exceeds everywhere.
     """
-    tables = in_flight_of(stage_to_device, orders)
-    return [table[[(table >= row).all(axis=1).sum() == 1 for row in table]] for table in tables]
+    return list(map(fullest_rows, in_flight_of(stage_to_device, orders)))
 
 
-def in_flight_of(stage_to_device: Sequence[int], orders: Sequence[Any]) -> list[IntArray]:
+def fullest_rows(table: IntArray) -> IntArray:
+    """Return the rows of int64[rows, stages] that no other row exceeds everywhere."""
+    return table[[(table >= row).all(axis=1).sum() == 1 for row in table]]
+
+
+def in_flight_of(
+    stage_to_device: Sequence[int], orders: Sequence[Any], at: Sequence[int] | None = None
+) -> list[IntArray]:
     """Return all numbers of micro-batches in flight at the forwards of each device.
 
     Parameters
     ----------
     stage_to_device, orders
         As of `peaks_of_order`.
+    at : sequence of int, optional
+        Stages whose forwards count; all by default.
 
     Returns
     -------
@@ -158,5 +166,6 @@ def in_flight_of(stage_to_device: Sequence[int], orders: Sequence[Any]) -> list[
         is_forward = order.kind == COMPUTE_KINDS.index(FORWARD)
         change = is_forward.astype(np.int64) - np.isin(order.kind, last)
         held = np.cumsum(is_own * change[:, None], axis=0)
-        found.append(np.unique(held[is_forward], axis=0))
+        counts = is_forward if at is None else is_forward & np.isin(order.stage, at)
+        found.append(np.unique(held[counts], axis=0))
     return found
