@@ -59,6 +59,9 @@ class PlanParams:
     )
     # The same of those behind by a factor, before all sweeps: splits gain up to 6 %.
     first_splits: tuple[float, int] = (1.06, 40)
+    # Shares of the step by which searches of splits in what is left of the time take worse ones at
+    # first, in turn: the larger, the farther they go from the best one.
+    heats: tuple[float, ...] = (0.009, 0.03, 0.09, 0.003)
     # Ops placed per split from which fewer splits are scheduled, in inverse proportion.
     most_split_ops: int = 10_000
     # How much longer the sweep of a split may be than the best one for it to have another.

@@ -15,7 +15,7 @@ from ppsolve.models.studies.plan.request import Link, PlanRequest
 from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
+from ppsolve.solver.kinds.pipeline.layers.search import HEAT, LayerSearch
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays, lacks_room, makespan_bound
@@ -361,7 +361,9 @@ class SplitSearch:
             return known[split]
 
         assert candidate.boundaries is not None
-        search = LayerSearch(rate, steps + seed, steps, by_clock=False)
+        heats = self._params.heats
+        heat = HEAT if seed == 0 else heats[seed % len(heats)]
+        search = LayerSearch(rate, steps + seed, steps, heat=heat, by_clock=False)
         start = np.diff(np.array(candidate.boundaries))[None]
         search.run(start, self._clock, math.ceil(candidate.rest / self._tick(candidate)))
         if search.best is None or search.value == known[candidate.boundaries]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -17,8 +19,10 @@ from ppsolve.models.studies.plan.result import Rule
 from ppsolve.solver.kinds.pipeline.actions import resolved
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
+from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import lowered
 from ppsolve.solver.studies.plan.building import PipelineBuilder
+from ppsolve.solver.studies.plan.candidate import Candidate
 from ppsolve.solver.studies.plan.list_scheduling import QuickScheduler
 from ppsolve.solver.studies.plan.order_memory import moments_of_orders
 from ppsolve.solver.studies.plan.runtime_orders import RuntimeScheduler
@@ -102,6 +106,10 @@ def test_what_stages_hold_under_groups_of_two() -> None:
     """
     shape = PipelineShape(4, (0, 1, 0, 1), is_split=False)
     assert moments_of_orders(MEGATRON, shape, (0, 1, 2, 3)) == (((3, 2, 2, 1), (4, 3, 1, 0)),)
+    # Whatever the order in which they are listed.
+    assert MEGATRON.orders is not None
+    turned = replace(MEGATRON, orders=lambda shape: list(MEGATRON.orders(shape))[::-1])
+    assert moments_of_orders(turned, shape, (0, 1, 2, 3)) == (((3, 2, 2, 1), (4, 3, 1, 0)),)
     # Where only forwards of stage 2 and 3 take time: the fullest of rank 1 is (2, 1).
     assert moments_of_orders(MEGATRON, shape, (2, 3)) == (((3, 2, 2, 1), (4, 2, 1, 1)),)
 
@@ -136,6 +144,10 @@ def test_the_least_peak_is_that_of_all_splits(seed: int) -> None:
     layers = rng.randint(4, 8)
     static, activation = ([rng.randint(0, 9) for _ in range(layers)] for _ in range(2))
     in_flight = tuple(tuple(rng.randint(0, 4) for _ in range(4)) for _ in range(3))
+    # Large amounts are counted in a unit: the sums of the first are multiples of it, the others
+    # are rounded down.
+    factor, rest = rng.choice([(1, 0), (10**10, 0), (10**10, 1)])
+    static, activation = ([a * factor + rest for a in amounts] for amounts in (static, activation))
     problem = SplitProblem(
         (1,) * layers, tuple(static), tuple(activation), (0, 1, 0, 1), None, in_flight
     )
@@ -152,7 +164,19 @@ def test_the_least_peak_is_that_of_all_splits(seed: int) -> None:
             for counts in in_flight
         ]
         peaks.append(max(held))
-    assert least_peak(problem)[1] == min(peaks)
+    least = least_peak(problem)[1]
+    assert min(peaks) * (1 - 1e-7) <= least <= min(peaks)
+    assert rest or least == min(peaks)
+
+
+def test_a_split_that_fits_no_order_leaves_the_others_open() -> None:
+    data, _ = random_request(0)
+    configuration = enumerate_space(parse_request(data)).configurations[0]
+    candidate = Candidate(0, configuration, 1.0, 1.0, StepTime(Fraction(1)), is_final=True)
+    candidate.rest = Fraction(1)
+    assert not candidate.is_exhausted
+    candidate.rest = math.inf
+    assert candidate.is_exhausted
 
 
 @pytest.mark.parametrize("seed", first(4, [0, 2, 3, 4, 1, 5]))

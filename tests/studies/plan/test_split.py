@@ -19,6 +19,7 @@ from ppsolve.solver.studies.plan.split import (
     SplitUndecidedError,
     best_split,
     even_split,
+    quick_split,
     slowest_device_bound,
 )
 
@@ -233,6 +234,23 @@ def test_memory_moves_the_boundaries() -> None:
     assert best_split(free) == Split((0, 3, 6, 9, 12), 30, 30, proved=True)
     assert best_split(tight) == Split((0, 2, 4, 8, 12), 40, 40, proved=True)
     assert best_split(replace(free, capacity=(4,) * 4)) is None
+
+
+def test_layers_move_from_the_device_that_is_full_at_any_moment() -> None:
+    """Device 0 holds 3 of stage 0 at one moment, one of stage 2 at the other, and has room for 4.
+
+    Evenly split it holds 6 at the first moment; a layer of stage 0 moved away leaves 3.
+    """
+    problem = problem_of(
+        (1,) * 8,
+        (0, 1, 0, 1),
+        activation=(1,) * 8,
+        capacity=(4, 8),
+        in_flight=((3, 1, 0, 1), (0, 1, 1, 1)),
+    )
+    split = quick_split(problem)
+    assert split is not None
+    assert split.boundaries[1] == 1
 
 
 def test_joint_memory_of_a_device_is_kept() -> None:

@@ -17,7 +17,7 @@ Fitted = Callable[[IntArray, Any, random.Random], "IntArray | None"]
 """Returns a split with types that fit on the changed stages."""
 
 HEAT = 0.003
-"""Share of the makespan by which a worse split is taken at the beginning."""
+"""Share of the makespan by which a worse split is usually taken at the beginning."""
 
 SWAPS = 0.15
 """Share of moves that swap the layers of two stages."""
@@ -36,6 +36,8 @@ class LayerSearch:
         Splits that are rated at the most.
     fitted : callable, optional
         Returns a split with other types on changed stages (bool[S]), None where none fits.
+    heat : float
+        Share of the makespan by which a worse split is taken at the beginning.
     by_clock : bool
         Let the temperature fall with the clock too; without it the search is the same on every
         machine.
@@ -55,9 +57,10 @@ class LayerSearch:
         steps: int,
         fitted: Fitted | None = None,
         *,
+        heat: float = HEAT,
         by_clock: bool = True,
     ) -> None:
-        self._fitted, self._by_clock = fitted, by_clock
+        self._fitted, self._heat, self._by_clock = fitted, heat, by_clock
         self._rate, self._steps, self._used = rate, steps, 0
         self._random = random.Random(seed)
         self.best: IntArray | None = None
@@ -88,7 +91,7 @@ class LayerSearch:
             if value is None:
                 current, value = counts, found
             elif found is not None:
-                heat = HEAT * value * (1 - min(1.0, done)) ** 3
+                heat = self._heat * value * (1 - min(1.0, done)) ** 3
                 if found <= value - heat * math.log(1 - self._random.random()):
                     current, value = counts, found
 
