@@ -334,6 +334,12 @@ def test_brute_force_shares_no_code_with_the_solver() -> None:
     assert {".".join(name.split(".")[:4]) for name in used} == {"ppsolve.models.core.problem"}
 
 
+def test_the_plain_model_of_pipelines_shares_no_code_with_the_program() -> None:
+    paths = [ROOT / "tests" / "outside" / name for name in ("plain_model.py", "generators.py")]
+    used = {name for path in paths for name, _ in imports(path)}
+    assert not [name for name in used if top(name) == "ppsolve"]
+
+
 @each([*SOURCES, *TESTS])
 def test_files_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
