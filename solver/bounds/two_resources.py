@@ -43,7 +43,8 @@ def two_resources(
     max_placed : float
         Ops that may be placed: no round begins that is expected to place more.
     lower : int
-        A lower bound that is known, in ticks.
+        A lower bound that is known, in ticks. What follows a resource that is left out may raise it
+        above every schedule of the two: then it is what is returned.
 
     Returns
     -------

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.api import optimize
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.flow.flow import Flow, Paths, flow_of, rows_of
 from ppsolve.solver.bounds.flow.states import solve_states
@@ -21,6 +22,7 @@ from ppsolve.solver.run.step import Turn
 from tests.bounds.flow.drawn import drawn
 from tests.clocks import CountingClock
 from tests.marks import first
+from tests.outside.plain_model import plain_optimum
 from tests.unequal_cases import pipeline_of, read_case
 
 FAR = 10**6
@@ -96,6 +98,46 @@ def test_a_known_makespan_that_nothing_beats_is_the_bound():
     flow = random_pipeline(0)
     whole = bound_of(flow)
     assert bound_of(flow, whole) == whole
+
+
+TAIL = PipelineInstance(
+    num_devices=2,
+    num_microbatches=2,
+    times={"forward": [[2, 1], 1], "backward": 1},
+    allreduce=[0, 5],
+)
+"""Stage 1 begins at 1, works for 4, and its all-reduce takes 5: 10. All ops take 9 in turn."""
+
+
+def test_a_known_bound_above_all_schedules_of_the_pair_proves_no_more():
+    flow = flow_of(lower(TAIL))
+    assert flow is not None
+    for upper in (10, 11, 2**62):
+        assert bound_of(flow, upper, lower=10) == 10
+    assert bound_of(flow, 11) <= 10
+
+
+@pytest.mark.parametrize("names", [["looped-bfs"], []])
+def test_a_run_does_not_call_the_schedule_that_it_has_optimal_for_that(names):
+    # Micro-batch 0 first, as looped-bfs has it, takes one more.
+    result = optimize(TAIL, heuristics=names, workers=1)
+    assert (result.status, result.makespan) == ("OPTIMAL", 10)
+
+
+def test_nor_where_an_optimizer_follows_a_middle_stage_and_ops_take_no_time():
+    instance = {
+        "num_devices": 4,
+        "num_microbatches": 2,
+        "times": {
+            "forward": [[4, 1], [8, 1], [0, 4], [1, 4]],
+            "backward": [[1, 1], [0, 0], [10, 2], [1, 6]],
+        },
+        "optimizer": [0, 19, 0, 0],
+        "memory": {"capacity": 1, "activation": [[0, 0], [0, 0], [0.5, 0], [1, 1]]},
+    }
+    result = optimize(PipelineInstance(**instance), workers=1)
+    assert (result.status, result.makespan) == ("OPTIMAL", 46)
+    assert plain_optimum(instance) == 46
 
 
 def test_the_way_through_other_resources_is_a_delay():

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import lcm
+from math import ceil, lcm
 from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
@@ -215,7 +215,7 @@ def program_of(instance: Instance) -> Program:
 class PlainModel:
     """A program as a CP-SAT model, in whole ticks."""
 
-    def __init__(self, program: Program, objective: str) -> None:
+    def __init__(self, program: Program, objective: str, below: Fraction | None = None) -> None:
         self.program, self.model = program, cp_model.CpModel()
         numbers = [op.duration for op in program.ops.values()]
         lags = [wait.lag for wait in program.waits]
@@ -232,6 +232,9 @@ class PlainModel:
             self.model.add(self.start[wait.after] >= self.end[wait.before] + self.ticks(wait.lag))
         for device, changes in program.changes.items():
             self.memory(program.rooms[device], changes)
+        self.value = self.model.new_int_var(0, self.horizon, "objective")
+        if below is not None:
+            self.model.add(self.value < ceil(below * self.scale))
         self.minimize(objective)
 
     def ticks(self, time: Fraction | int) -> int:
@@ -265,34 +268,37 @@ class PlainModel:
 
     def minimize(self, objective: str) -> None:
         """Minimize the last end, or the longest time between first start and last end."""
-        value = self.model.new_int_var(0, self.horizon, "objective")
         if objective == "makespan":
             for end in self.end.values():
-                self.model.add(value >= end)
+                self.model.add(self.value >= end)
         else:
-            for device in {s for op in self.program.ops.values() for s in op.streams}:
-                if device[0] == "device":
-                    self.span(value, device)
-        self.model.minimize(value)
+            streams = [stream for op in self.program.ops.values() for stream in op.streams]
+            for device in sorted({stream for stream in streams if stream[0] == "device"}):
+                self.span(device)
+        self.model.minimize(self.value)
 
-    def span(self, value: cp_model.IntVar, device: Stream) -> None:
+    def span(self, device: Stream) -> None:
         """Let the objective be no less than from a device's first start to its last end."""
         own = [name for name, op in self.program.ops.items() if device in op.streams]
         begin = self.model.new_int_var(0, self.horizon, "begin")
         self.model.add_min_equality(begin, [self.start[name] for name in own])
         for name in own:
-            self.model.add(value >= self.end[name] - begin)
+            self.model.add(self.value >= self.end[name] - begin)
 
 
-def plain_optimum(instance: Instance, seconds: float = 60.0) -> Fraction | None:
+def plain_optimum(
+    instance: Instance, *, below: Fraction | None = None, seconds: float = 60.0
+) -> Fraction | None:
     """Return the optimum of a pipeline, in its unit of time; None where there is no schedule.
+
+    Below a value there is none as well, and to see that takes far less than to find the optimum.
 
     Raises
     ------
     TimeoutError
         Nothing was proved within these deterministic seconds.
     """
-    plain = PlainModel(program_of(instance), instance.get("objective", "makespan"))
+    plain = PlainModel(program_of(instance), instance.get("objective", "makespan"), below)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = seconds

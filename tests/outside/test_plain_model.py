@@ -33,6 +33,12 @@ def test_a_line_of_two_stages_by_hand() -> None:
     assert plain_optimum(LINE | {"objective": "device_span"}) == 9
 
 
+def test_nothing_is_below_the_optimum() -> None:
+    assert plain_optimum(LINE, below=Fraction(9)) is None
+    assert plain_optimum(LINE, below=Fraction(19, 2)) == 9
+    assert plain_optimum(LINE, below=Fraction(0)) is None
+
+
 def test_an_optimizer_follows_the_all_reduce_of_its_stage() -> None:
     # Stage 1 is done at 7, then 5 for all-reduce and 6 for the optimizer.
     assert plain_optimum(LINE | {"allreduce": [0, 5], "optimizer": [0, 6]}) == 7 + 5 + 6

@@ -36,6 +36,14 @@ What is left out
     Of each level (number of ops placed) a number of states of least bound is kept; what is found
     then is a heuristic's, and the least bound of all states left out bounds everything that was not
     seen. Rounds widen the levels until that bound meets the best makespan.
+
+When a flow has no schedule at all
+    A longest path of an earliest schedule passes each op, delay and lag at most once, so all of
+    them together, and a tick, are a horizon that no such schedule reaches. A round that leaves
+    nothing out and finds nothing below the horizon shows that memory lets no schedule be, and any
+    upper bound is then a lower one. Only such a round does: a lower bound that is known may be of
+    more than the flow, say of work behind stages that are left out, and pass the horizon. It stays
+    what it is, and there is nothing left to search for.
 """
 
 from __future__ import annotations
@@ -86,8 +94,8 @@ class StatesAnswer:
 
     value: int | None  # ticks; None if none below the upper bound was found
     starts: IntArray | None  # int64[m, V] in ticks
-    bound: int  # ticks, at most the upper bound
-    proved: bool  # nothing below `value`, or else the upper bound, exists
+    bound: int  # ticks, at most the upper bound; no less than a lower one that is known
+    proved: bool  # the bound meets `value`, or else the upper bound
     placed: int  # ops placed in all
 
 
@@ -112,7 +120,8 @@ def solve_states(
         Ticks for which all that follows an op in its micro-batch waits beside its lags. Delays are
         between ops of different resources, beside lags or at the end.
     lower : int
-        A makespan that is known to be a lower bound, in ticks: the search ends where it is met.
+        A lower bound that is known, in ticks: the search ends where it is met. It may be of more
+        than this flow, whose own schedules may all end sooner.
     clock : Clock, optional
         Asked after a few thousand states.
     params : StatesParams
@@ -130,26 +139,28 @@ def solve_states(
     batch = _batch_of(flow, shape, delay)
     clock = Clock() if clock is None else clock
     best: list[int] | None = None
-    asked, upper = upper, min(upper, _horizon(flow, delay))
+    limit = min(upper, _horizon(flow, delay))  # only what ends sooner is looked for
     bound, placed, last_placed = min(lower, upper), 0, 0
     width = min(params.first_width, params.max_states)
-    while bound < upper and not clock.is_over:
+    while bound < limit and not clock.is_over:
         levels = _Round(shape, batch, width, params)
         expect(20 * params.widening * last_placed)  # an op takes 20 steps of other kernels
-        sequence, reached = levels.run(upper, clock)
+        sequence, reached = levels.run(limit, clock)
         if sequence is not None:
-            best, upper = sequence, reached
-        bound, last_placed = max(bound, min(levels.least_left, upper)), levels.placed
+            best, limit = sequence, reached
+        if best is None and levels.least_left >= limit:
+            bound = limit = upper  # nothing below the horizon, so nothing at all
+        bound, last_placed = max(bound, min(levels.least_left, limit)), levels.placed
         placed += last_placed
         width *= params.widening
         words = width * params.room * levels.columns.width
         is_too_wide = width > params.max_states or words > params.max_words
         if is_too_wide or placed + params.widening * last_placed > params.max_placed:
             break
-    if best is None and bound >= upper:
-        upper = bound = asked
-    starts = None if best is None else _starts_of(flow, best, delay)
-    return StatesAnswer(None if best is None else upper, starts, bound, bound >= upper, placed)
+    if best is None:
+        return StatesAnswer(None, None, bound, bound >= upper, placed)
+    starts = _starts_of(flow, best, delay)
+    return StatesAnswer(limit, starts, bound, bound >= limit, placed)
 
 
 def _batch_of(flow: Flow, shape: FlowShape, delay: IntArray) -> Batch:

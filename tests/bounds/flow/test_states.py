@@ -92,6 +92,14 @@ def test_a_schedule_that_meets_a_known_bound_ends_the_search():
     assert again.placed <= known.placed
 
 
+def test_a_known_bound_beyond_all_ops_in_turn_ends_the_search_and_stays_as_it_is():
+    flow = drawn(3)
+    everything = int(flow.duration.sum() + flow.lag.sum() * flow.num_microbatches)
+    answer = solve_states(flow, FAR, lower=everything + 1)
+    assert answer is not None
+    assert (answer.value, answer.bound, answer.proved) == (None, everything + 1, False)
+
+
 def test_no_room_for_any_micro_batch_leaves_nothing():
     flow = pipeline([[1, 2]], [[1, 2]], memory={"capacity": 1, "activation": 1})
     answer = solve_states(replace(flow, room=flow.room * 0), 50)
