@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,7 @@ from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.board import Board
 from ppsolve.solver.bounds.flow.flow import Paths, flow_of
 from ppsolve.solver.bounds.params import BoundsParams
-from ppsolve.solver.bounds.registry import BOUNDS, BoundRule, OpenGap
+from ppsolve.solver.bounds.registry import BOUNDS, RULES, BoundRule, OpenGap
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.few_devices import FewDevices
@@ -33,7 +36,7 @@ MOST = 5_000
 """Instances that the long run tries, a hundred at a time."""
 
 MANY = range(1, 100)
-"""Threes of instances whose parts of few devices are searched, in the long run."""
+"""Threes of instances of which the long run asks more than one search."""
 
 UNITS = SearchLimits(seconds=None, deterministic=1.0)
 
@@ -83,6 +86,53 @@ def too_high(instance: Instance) -> dict[str, int]:
 def test_no_rule_is_above_the_optimum(family: str, objective: str) -> None:
     for seed in range(FEW):
         assert too_high(drawn(family, seed) | {"objective": objective}) == {}, seed
+
+
+def least_of_two_replicas(instance: Instance, *, equal: bool) -> Fraction | None:
+    """Return the least time of the slower replica, over all ways to share out micro-batches."""
+    count = instance["num_microbatches"]
+    whole, times = tuple(range(count)), dict[tuple[int, ...], Fraction | None]()
+    for size in range(1, count + 1):
+        for rows in combinations(whole, size):
+            times[rows] = plain_optimum(part_of(instance, rows))
+    shares = []
+    for rows, time in times.items():
+        rest = tuple(row for row in whole if row not in rows)
+        other = times[rest] if rest else Fraction(0)
+        is_open = not equal or 2 * len(rows) == count
+        if time is not None and other is not None and is_open:
+            shares.append(max(time, other))
+    return min(shares, default=None)
+
+
+def part_of(instance: Instance, rows: tuple[int, ...]) -> Instance:
+    """Return a pipeline with some of its micro-batches alone."""
+
+    def chosen(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: chosen(entry) for name, entry in value.items()}
+        if isinstance(value, list) and isinstance(value[0], list):
+            return [[row[number] for number in rows] for row in value]
+        return value
+
+    part = {name: chosen(instance[name]) for name in ("times", "memory") if name in instance}
+    if "mode" in instance.get("p2p", {}):
+        part["p2p"] = chosen(instance["p2p"])  # latencies have rows of devices
+    return instance | part | {"num_microbatches": len(rows)}
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_exchange_is_not_above_the_best_assignment(family: str, number: int) -> None:
+    for seed in range(3 * number, 3 * number + 3):
+        instance = drawn(family, seed)
+        problem = lower(PipelineInstance(**instance))
+        flow = flow_of(problem)
+        for equal in (False, True) if instance["num_microbatches"] % 2 == 0 else (False,):
+            best = least_of_two_replicas(instance, equal=equal)
+            if flow is not None and best is not None:
+                bound = RULES["exchange"].assignments(flow, 2, equal)
+                assert bound * problem.scale.tick <= best, seed
 
 
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
