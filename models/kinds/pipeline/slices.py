@@ -8,8 +8,6 @@ cost over lengths has the tokens of the slice, and as squares what it adds to th
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, chain, pairwise
@@ -21,6 +19,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from ppsolve.models.core.problem import IntArray, ProblemBuilder
 from ppsolve.models.documents.base import MAX_NUMBER, StrictModel, Whole, describe
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.cuts import CausalCost, balanced_bounds, squares
 from ppsolve.models.kinds.pipeline.entries import (
     Length,
     LengthCost,
@@ -154,13 +153,13 @@ def unit_sums(instance: PipelineInstance) -> LengthSums | None:
     @cache
     def sums(row: int | tuple[int, ...]) -> tuple[list[int], list[int]]:
         bounds = _bounds(instance, row)
-        squares = [_squares(row, bound) for bound in bounds]
-        return [b - a for a, b in pairwise(bounds)], [b - a for a, b in pairwise(squares)]
+        held = [squares(_sequences(row), bound) for bound in bounds]
+        return [b - a for a, b in pairwise(bounds)], [b - a for a, b in pairwise(held)]
 
-    tokens, squares = (
+    tokens, of_squares = (
         tuple(chain.from_iterable(each)) for each in zip(*map(sums, rows), strict=True)
     )
-    return LengthSums(tokens, squares)
+    return LengthSums(tokens, of_squares)
 
 
 def add_slice_order(
@@ -240,17 +239,12 @@ def _costs(instance: PipelineInstance) -> list[LengthCost]:
     return [item for item in items if isinstance(item, LengthCost)]
 
 
-def _total(row: int | Sequence[int]) -> int:
-    return row if isinstance(row, int) else sum(row)
+def _sequences(row: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (row,) if isinstance(row, int) else row
 
 
-def _squares(row: int | Sequence[int], tokens: int) -> int:
-    # Packed sequences do not attend to each other: each is squared alone.
-    found = 0
-    for length in (row,) if isinstance(row, int) else row:
-        found += min(length, tokens) ** 2
-        tokens = max(0, tokens - length)
-    return found
+def _total(row: int | tuple[int, ...]) -> int:
+    return sum(_sequences(row))
 
 
 def _bounds(instance: PipelineInstance, row: int | tuple[int, ...]) -> list[int]:
@@ -262,15 +256,4 @@ def _bounds(instance: PipelineInstance, row: int | tuple[int, ...]) -> list[int]
     costs = _costs(instance)
     linear = sum((Fraction(cost.per_token) for cost in costs), Fraction(0))
     square = sum((Fraction(cost.per_square) for cost in costs), Fraction(0))
-
-    def cost(tokens: int) -> Fraction:
-        return linear * tokens + square * _squares(row, tokens)
-
-    bounds = [0]
-    for place in range(1, count):
-        goal = cost(total) * place / count
-        found = bisect_left(range(total), goal, key=cost)
-        if found and goal - cost(found - 1) < cost(found) - goal:
-            found -= 1
-        bounds.append(min(max(found, bounds[-1] + 1), total - count + place))
-    return [*bounds, total]
+    return balanced_bounds(CausalCost(_sequences(row), linear, square), count)
