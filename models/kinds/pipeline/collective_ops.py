@@ -17,15 +17,17 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder, unit_name
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.kinds.pipeline.collectives import Collectives
+from ppsolve.models.kinds.pipeline.collectives import (
+    EXPERT_PARALLEL,
+    TENSOR_PARALLEL,
+    Collectives,
+)
 from ppsolve.models.kinds.pipeline.entries import decimals, row_of
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
 ALLTOALL_KINDS = {"F": "A2AF", "B": "A2AB", "I": "A2AI"}
 """Kind of the collectives inside the ops of each kind."""
-
-TENSOR_PARALLEL, EXPERT_PARALLEL, DATA_PARALLEL = "tp", "ep", "dp"
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +191,8 @@ class CollectiveOps:
 
     def streams(self, purpose: str) -> list[int]:
         """Return the comm stream of each device, which is added on first use."""
-        shared, every = self.given.comm_streams == "shared", range(self.instance.num_devices)
-        name, width = "comm" if shared else f"{purpose} comm", 1
+        every = range(self.instance.num_devices)
+        name, width = self.given.comm_stream(purpose), 1
         if purpose == EXPERT_PARALLEL and self.given.devices_per_node:
             name, width = "node comm", self.given.devices_per_node
         if name not in self._comm:

@@ -19,6 +19,8 @@ from ppsolve.models.kinds.pipeline.entries import (
     row_of,
 )
 
+TENSOR_PARALLEL, EXPERT_PARALLEL, DATA_PARALLEL = "tp", "ep", "dp"
+
 
 class ModelParallel(StrictModel):
     """Collectives of tensor or expert parallelism inside the ops of one kind.
@@ -131,6 +133,10 @@ class Collectives(StrictModel):
     all_gather: PerStage | None = None
     comm_streams: Literal["shared", "per_kind"] = "shared"
     devices_per_node: Annotated[Whole, Field(ge=1, le=4096)] | None = None
+
+    def comm_stream(self, purpose: str) -> str:
+        """Return the name, without its device, of the comm stream for a kind of parallelism."""
+        return "comm" if self.comm_streams == "shared" else f"{purpose} comm"
 
     @model_validator(mode="after")
     def _nodes_have_alltoalls(self) -> Self:

@@ -51,7 +51,7 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
         for k in range(instance.steps if filler.per_step else 1):
             name = f"{filler.name}@{k}" if k else filler.name
             for device in filler.devices:
-                at = (resource_of[filler.stream_on(device)],)
+                at = (resource_of[filler.stream_on(device, instance)],)
                 ticks = int(base.duration[op_of[name]])
                 options.append(Option((op_of[name],), ticks, at, FILLER_KIND, name))
     return FillerDevices(base, tuple(options))

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.collectives import DATA_PARALLEL, Collectives
 
 if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -64,8 +65,9 @@ class Filler(StrictModel):
     devices : list of int
         Other devices that may run it instead; then it is one piece without memory.
     stream : str
-        What it occupies: the ``compute`` stream of the device, its ``comm`` stream, or its
-        ``host`` (copies to the host's memory).
+        What it occupies: the ``compute`` stream of the device, its ``comm`` stream (with
+        `comm_streams` ``per_kind`` that of gradients and parameters), or its ``host`` (copies to
+        the host's memory).
     pieces : list of numbers
         Times of its pieces, which run in order; between two of them the device may run other ops.
     release : number
@@ -90,9 +92,22 @@ class Filler(StrictModel):
     per_step: bool = False
     memory: FillerMemory = FillerMemory()
 
-    def stream_on(self, device: int) -> str:
-        """Return the name of the resource that it takes on a device."""
-        return f"{'device' if self.stream == 'compute' else self.stream} {device}"
+    def stream_on(self, device: int, instance: PipelineInstance) -> str:
+        """Return the name of the resource that it takes on a device.
+
+        Parameters
+        ----------
+        device : int
+        instance : PipelineInstance
+            The pipeline beside whose ops it runs.
+
+        Returns
+        -------
+        str
+        """
+        collectives = instance.collectives or Collectives()
+        names = {"compute": "device", "comm": collectives.comm_stream(DATA_PARALLEL)}
+        return f"{names.get(self.stream, self.stream)} {device}"
 
 
 def check_fillers(instance: PipelineInstance) -> None:

@@ -60,6 +60,7 @@ class _Vector:
 
 class _Filling:
     def __init__(self, instance: PipelineInstance, step: Problem) -> None:
+        self.instance = instance
         self.steps = steps = PipelineSteps(step, instance.steps)
         # Of each filler and step: its vector, and its place there.
         self.vectors: dict[tuple[str, int], tuple[_Vector, int]] = {}
@@ -84,7 +85,8 @@ class _Filling:
         steps, scale = self.steps, self.steps.step.scale
         ticks = [scale.ticks(Fraction(time)) for time in filler.pieces]
         streams = [
-            steps.stream(filler.stream_on(device)) for device in (filler.device, *filler.devices)
+            steps.stream(filler.stream_on(device, self.instance))
+            for device in (filler.device, *filler.devices)
         ]
         after = self._named(filler.after, k, f"{where}.after")
         block = JobBlock(

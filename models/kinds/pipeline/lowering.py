@@ -14,12 +14,12 @@ from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem,
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.collective_ops import (
-    DATA_PARALLEL,
     CollectiveOps,
     OpGrid,
     collective_times,
     ticks_of,
 )
+from ppsolve.models.kinds.pipeline.collectives import DATA_PARALLEL
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.kinds.pipeline.filling import filler_times, with_fillers
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance

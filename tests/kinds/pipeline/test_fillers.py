@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance
+from ppsolve.models.kinds.pipeline.filler_devices import device_choices
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from tests.kinds.pipeline.filler_instances import before, instance, lower, rows
@@ -56,6 +58,31 @@ def test_streams_and_releases() -> None:
     }
     assert found == {"x0": ["host 0"], "x1": ["comm 1"], "AR1": ["comm 1"], "x2": ["device 0"]}
     assert problem.release[names.index("x2")] == 3
+
+
+def test_a_filler_on_comm_shares_the_stream_of_gradients_where_each_kind_has_its_own() -> None:
+    """All-gather, fillers and forward: 2 + 5 + 3 on one stream after another, then 4 back.
+
+    On a stream without collectives the filler would run beside the all-gather, and 12 be enough.
+    """
+    collectives = {"all_gather": [2], "comm_streams": "per_kind"}
+    one = instance(
+        {"stream": "comm", "pieces": [2, 3], "before": "F0.0"},
+        num_devices=1,
+        num_microbatches=1,
+        times={"forward": 3, "backward": 4},
+        collectives=collectives,
+    )
+    problem = lower(one)
+    names = problem.op_names(range(problem.num_ops))
+    for name in ("AG0", "x0/0", "x0/1"):
+        taken = problem.resources_of(names.index(name))
+        assert [problem.resource_names[resource] for resource in taken] == ["dp comm 0"]
+    pipeline = PipelineInstance.parse(one)
+    assert ppsolve.optimize(pipeline, time_limit=10).value == 2 + 5 + 3 + 4
+    both = instance({"stream": "comm", "devices": [1]}, collectives=collectives | {"all_gather": 2})
+    (option,) = device_choices(PipelineInstance.parse(both), lower(both)).options
+    assert [lower(both).resource_names[resource] for resource in option.resources] == ["dp comm 1"]
 
 
 def test_alike_micro_batches_with_alike_fillers_stay_alike() -> None:
