@@ -155,9 +155,17 @@ class _OverlapLowering:
         pairs = [(dep, index) for index, deps in enumerate(self.instance.deps) for dep in deps]
         if self.instance.collective_order == "frozen":
             pairs += [(before, after) for after, before in self.instance.previous_in_group.items()]
+        # Collectives of a group run in the order in which the program launches them.
+        pairs += [pair for pair in self.instance.orders if self._is_one_stream(*pair)]
         if pairs:
             table = np.array(sorted(set(pairs)), dtype=np.int64)
             self.builder.add_precedences(table[:, 0], table[:, 1])
+
+    def _is_one_stream(self, first: int, second: int) -> bool:
+        """Whether two nodes are collectives of one group."""
+        nodes, group_of = self.instance.nodes, self.instance.group_of
+        are_collectives = nodes[first].kind is nodes[second].kind is NodeKind.COMM
+        return are_collectives and group_of(first) == group_of(second)
 
     def _add_orders(self) -> None:
         """Add what only the order of the program says: launches, and what stays before what."""

@@ -10,13 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ppsolve.models.core.problem import Problem, most_in_use
+from ppsolve.models.core.problem import most_in_use
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.overlap.contention import ContendedStreams, Slowdown
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 from ppsolve.solver.kinds.overlap.realise import run_order, valid_run
+from ppsolve.solver.kinds.overlap.replay import last_uses
 from ppsolve.solver.run.step import Outcome, Stop, Turn
 from ppsolve.solver.run.steps import has_time_to_search
 
@@ -28,17 +30,10 @@ State = tuple[int, ...]
 
 
 def has_few_nodes(turn: Turn) -> bool:
-    """Apply to small programs whose schedules may be no orders: of buffers, or under contention.
-
-    Collectives in flight, and bytes of outputs over time, are caps that the enumeration does not
-    count.
-    """
+    """Apply to small programs whose schedules may be no orders: with caps, or under contention."""
     instance = turn.task.instance
-    is_timed = instance.max_live_bytes is not None and instance.buffers is None
-    if instance.max_in_flight is not None or is_timed:
-        return False
     is_small = len(instance.nodes) <= turn.params.programs.order_nodes
-    is_capped = instance.buffers is not None and instance.max_live_bytes is not None
+    is_capped = instance.max_live_bytes is not None or instance.max_in_flight is not None
     return is_small and (is_capped or bool(instance.contention)) and has_time_to_search(turn)
 
 
@@ -47,7 +42,7 @@ def search_orders(turn: Turn) -> Outcome:
     task, board = turn.task, turn.board
     most = turn.params.programs.orders
     kind = ContendedEnumeration if task.instance.contention else OrderEnumeration
-    found = kind(task.instance, task.problem, turn.clock, most)
+    found = kind(task.instance, task.lowered, turn.clock, most)
     if board.value is not None:
         found.best = board.value
     is_complete = found.run()
@@ -57,7 +52,7 @@ def search_orders(turn: Turn) -> Outcome:
     if is_complete and board.value is not None:
         board.raise_bound(board.value, PROGRAM_ORDERS)
     elif is_complete:
-        return Stop(StopReason.INFEASIBLE)
+        return Stop(StopReason.INFEASIBLE, "no program order keeps every cap (all were tried)")
     return None
 
 
@@ -67,11 +62,12 @@ class PlainStreams:
 
     search: OrderEnumeration
     free: list[int]  # ends of compute and of each group
-    end: list[int]  # of each node
+    start: dict[int, int] = field(default_factory=dict)  # of each node passed
+    end: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> PlainStreams:
         """Return a copy that runs on by itself."""
-        return PlainStreams(self.search, [*self.free], [*self.end])
+        return PlainStreams(self.search, [*self.free], dict(self.start), dict(self.end))
 
     def least_end(self, node: int) -> int:
         """Return when a node ends if it is the next one."""
@@ -82,10 +78,23 @@ class PlainStreams:
     def run(self, node: int) -> None:
         """Let the compute stream pass a node."""
         self.end[node] = self.free[self.search.group[node] + 1] = self.least_end(node)
+        self.start[node] = self.end[node] - self.search.length[node]
 
     def makespan(self) -> int:
         """Return when all streams have ended."""
         return max(self.free)
+
+    def state(self) -> tuple[object, ...]:
+        """Return all that the rest of a run depends on, its bytes over time too.
+
+        What was before the end of the compute stream is over: nothing more can start there.
+        """
+        clock = self.free[0]
+        times = (
+            (node, max(self.start[node], clock), max(end, clock)) for node, end in self.end.items()
+        )
+        ahead = sorted(time for time in times if max(time[1:]) > clock)
+        return clock, tuple(max(end, clock) for end in self.free[1:]), tuple(ahead)
 
 
 Streams = PlainStreams | ContendedStreams
@@ -95,12 +104,13 @@ Streams = PlainStreams | ContendedStreams
 class OrderEnumeration:
     """Depth-first search over program orders, each node in turn as its stream allows.
 
-    A beginning of an order is given up where it cannot end below the best makespan, or where
-    another one of the same nodes leaves every stream and every result no later.
+    A beginning of an order is given up where it cannot end below the best makespan, where it breaks
+    a cap, or where another one of the same nodes leaves every stream and every result no later.
+    Where bytes are held over time, later may be better: there only equal states are one.
     """
 
     instance: OverlapInstance
-    problem: Problem
+    lowered: LoweredOverlap
     clock: Clock
     most: int  # beginnings to look at
     best: float = math.inf  # ticks
@@ -112,7 +122,7 @@ class OrderEnumeration:
         """Collect what comes before what, and what each node allocates and frees."""
         instance = self.instance
         count = len(instance.nodes)
-        self.length: list[int] = self.problem.duration[:count].tolist()
+        self.length: list[int] = self.lowered.problem.duration[:count].tolist()
         self.group = [
             instance.groups.index(instance.group_of(node)) if kind is NodeKind.COMM else -1
             for node, kind in enumerate(each.kind for each in instance.nodes)
@@ -130,6 +140,30 @@ class OrderEnumeration:
             behind = max((self.tail[user] for user in self.users[node]), default=0)
             self.tail[node] = self.length[node] + behind
         self._count_bytes()
+        self._count_outputs()
+        self.flights = {
+            comm: (instance.cap_of(instance.group_of(comm)), self._flights_beside(comm))
+            for comm in instance.of_kind(NodeKind.COMM)
+        }
+
+    def _flights_beside(self, comm: int) -> list[tuple[int, int]]:
+        """Return the collectives of the group and their waits, as bits of `done`."""
+        group = self.instance.group_of(comm)
+        return [
+            (1 << other, 1 << wait)
+            for other, wait in self.instance.wait_of.items()
+            if self.instance.group_of(other) == group
+        ]
+
+    def _count_outputs(self) -> None:
+        """Collect what outputs hold over time, where a cap counts them so."""
+        instance = self.instance
+        self.counts_outputs = instance.max_live_bytes is not None and instance.buffers is None
+        amounts, factor = as_integers(node.bytes for node in instance.nodes)
+        most = instance.max_live_bytes
+        self.output_cap = math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+        uses = last_uses(instance)
+        self.outputs = [(node, uses[node], amount) for node, amount in enumerate(amounts) if amount]
 
     def _count_bytes(self) -> None:
         instance, at = self.instance, self.instance.index_of
@@ -162,8 +196,8 @@ class OrderEnumeration:
         return self.initial > self.cap or self._extend([], 0, self.initial, self._streams())
 
     def _streams(self) -> Streams:
-        count, groups = len(self.length), len(self.instance.groups)
-        return PlainStreams(self, [0] * (groups + 1), [0] * count)
+        groups = len(self.instance.groups)
+        return PlainStreams(self, [0] * (groups + 1))
 
     def _extend(self, order: list[int], done: int, held: int, streams: Streams) -> bool:
         """Try all orders that begin so."""
@@ -172,10 +206,10 @@ class OrderEnumeration:
             return False
         if len(order) == len(self.length):
             makespan = streams.makespan()
-            if makespan < self.best:
+            if makespan < self.best and valid_run(self.instance, self.lowered, order) is not None:
                 self.best, self.order = makespan, list(order)
             return True
-        if self._is_known(done, streams):
+        if not self._outputs_fit(streams) or self._is_known(done, streams):
             return True
         ready = [
             (streams.least_end(node), node)
@@ -184,7 +218,11 @@ class OrderEnumeration:
         ]
         for end, node in sorted(ready) if self.soonest_first else ready:
             after, peak = done | 1 << node, held + self.made[node]
-            if peak > self.cap or end - self.length[node] + self.tail[node] >= self.best:
+            if (
+                self._flies_too_many(node, after)
+                or peak > self.cap
+                or end - self.length[node] + self.tail[node] >= self.best
+            ):
                 continue
             freed = sum(amount for mask, amount in self.freed[node] if mask & after == mask)
             following = streams.copy()
@@ -199,7 +237,34 @@ class OrderEnumeration:
                 return False
         return True
 
+    def _flies_too_many(self, node: int, after: int) -> bool:
+        """Whether a node is a collective with too many others between their launch and wait."""
+        cap, others = self.flights.get(node, (None, []))
+        if cap is None:
+            return False
+        return sum(after & launch > 0 and not after & wait for launch, wait in others) > cap
+
+    def _outputs_fit(self, streams: Streams) -> bool:
+        """Whether outputs keep their cap at all times before the end of the compute stream.
+
+        Whatever comes later starts behind that and ends behind that, so these times are over.
+        """
+        if not self.counts_outputs:
+            return True
+        clock, start, end = streams.free[0], streams.start, streams.end
+        held = [
+            (start[node], max(end.get(use, clock) for use in uses), amount)
+            for node, uses, amount in self.outputs
+            if start.get(node, clock) < clock
+        ]
+        return all(
+            sum(amount for begin, until, amount in held if begin <= time < until) <= self.output_cap
+            for time, _, _ in held
+        )
+
     def _is_known(self, done: int, streams: Any) -> bool:
+        if self.counts_outputs:
+            return self._is_repeated(done, streams)
         open_ends = [
             streams.end[node]
             for node in range(len(self.length))
@@ -213,6 +278,12 @@ class OrderEnumeration:
         known.append(state)
         return False
 
+    def _is_repeated(self, done: int, streams: Streams) -> bool:
+        key = done, streams.state()
+        is_known = key in self.seen
+        self.seen[key] = []
+        return is_known
+
 
 class ContendedEnumeration(OrderEnumeration):
     """The same where kernels and collectives slow each other down: only equal states are one."""
@@ -223,10 +294,7 @@ class ContendedEnumeration(OrderEnumeration):
         return ContendedStreams(Slowdown(self.instance), self.length)
 
     def _is_known(self, done: int, streams: Any) -> bool:
-        key = done, streams.state()
-        is_known = key in self.seen
-        self.seen[key] = []
-        return is_known
+        return self._is_repeated(done, streams)
 
 
 def move_nodes(turn: Turn) -> Outcome:
@@ -235,8 +303,8 @@ def move_nodes(turn: Turn) -> Outcome:
     best = board.incumbent
     if best is None or best.order is None:
         return None
-    search = OrderEnumeration(task.instance, task.problem, turn.clock, 0)
     rng, lowered = np.random.default_rng(turn.options.seed), task.lowered
+    search = OrderEnumeration(task.instance, lowered, turn.clock, 0)
     order, value = list(best.order), best.value
     for _ in range(turn.params.programs.moves):
         if turn.clock.is_over or board.is_good_enough:

@@ -6,13 +6,12 @@ import json
 import random
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import pytest
 
 import ppsolve
-from ppsolve.models.core.result import HeuristicStatus, Status, StopReason
+from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.overlap import lowering as overlap_lowering
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
@@ -32,7 +31,6 @@ from tests.kinds.overlap.bruteforce import (
 from tests.marks import first
 
 BATCH = 20
-CAPPED_BATCHES = range(9)
 EXACT_ONLY = ["original"]
 """One weak heuristic, so that the exact search has to find the answer."""
 
@@ -47,12 +45,6 @@ def solve(document: Document, *, time_limit: float = 30, **options: Any) -> Over
     values = [event.incumbent for event in told if event.incumbent is not None]
     assert not values or result.makespan == min(values)
     return result
-
-
-@cache
-def solve_once(document: str, *, alone: bool) -> OverlapResult:
-    """Solve a program that several tests are about."""
-    return solve(json.loads(document), heuristics=EXACT_ONLY if alone else None)
 
 
 def near(value: Any, exact: Fraction) -> bool:
@@ -152,28 +144,15 @@ def test_without_caps_every_random_program_is_solved(seed: int) -> None:
         assert result.status is Status.OPTIMAL and near(result.value, best), document
 
 
-@pytest.mark.parametrize("seed", first(2, [100 + batch for batch in CAPPED_BATCHES]))
+@pytest.mark.parametrize("seed", first(2, range(100, 109)))
 def test_with_caps_no_random_program_is_solved_wrongly(seed: int) -> None:
     for document, heuristics in documents(seed, capped=True):
         best = optimum(document).makespan
-        result = solve_once(json.dumps(document), alone=heuristics is not None)
+        result = solve(document, heuristics=heuristics)
         assert_sound(document, result, best)
-        if result.status is Status.OPTIMAL:
-            assert best is not None and near(result.value, best)
-        elif result.status is not Status.INFEASIBLE:
-            # A schedule with idle time may be shorter than every program order.
-            assert result.stop_reason is StopReason.NO_PROGRAM, document
-
-
-@pytest.mark.parametrize("batches", first(1, [4, len(CAPPED_BATCHES)]))
-def test_with_caps_nearly_all_random_programs_are_solved(batches: int) -> None:
-    settled = [
-        solve_once(json.dumps(document), alone=False).status in {Status.OPTIMAL, Status.INFEASIBLE}
-        for batch in CAPPED_BATCHES[:batches]
-        for document, heuristics in documents(100 + batch, capped=True)
-        if heuristics is None
-    ]
-    assert settled.count(False) <= len(settled) // 50
+        # A schedule with idle time may be shorter than every program order: then all are tried.
+        assert result.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL), document
+        assert best is None or near(result.value, best), document
 
 
 @pytest.mark.parametrize("seed", first(1, [1, 2, 0, 3]))
@@ -492,4 +471,5 @@ def test_no_value_is_told_that_no_program_reaches() -> None:
             "max_live_bytes": 9,
         }
     )
-    assert found.stop_reason is StopReason.NO_PROGRAM and found.value is None
+    assert found.status is Status.INFEASIBLE and found.value is None
+    assert "no program order" in str(found.reason)
