@@ -324,7 +324,8 @@ class Kind(Generic[AnyInstance]):
         problem = self.lower(instance, exact=exact)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
         entry = self.entry_of(instance, problem, outcome)
-        error = problem.scale.time(problem.tick_error) or None
+        timed = problem if outcome.schedule is None else outcome.schedule.problem
+        error = problem.scale.time(timed.tick_error) or None
         return entry.model_copy(update={"tick_error": error})
 
     def entry_of(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil, floor, lcm
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
-from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
@@ -77,14 +78,48 @@ def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
     return _OverlapLowering(instance, exact=exact).run()
 
 
+def stretched_scale(instance: OverlapInstance, scale: TimeScale) -> TimeScale:
+    """Return a scale that holds most times of nodes that slow each other down.
+
+    Work of which a factor p / q is the pace ends after p / q of it, and what runs beside it has
+    done q / p of that. So each end that one node makes in another may divide ticks by p · q.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        A program with contention.
+    scale : TimeScale
+        That of its nodes alone.
+
+    Returns
+    -------
+    TimeScale
+        Ticks divided by p · q of all factors as often as all nodes, stretched one after the other,
+        stay within `MAX_TICKS`; the scale itself where it is rounded already.
+    """
+    if not scale.is_exact:
+        return scale
+    factors = [
+        Fraction(factor)
+        for rule in instance.contention
+        for factor in (rule.kernel_factor, rule.collective_factor)
+    ]
+    step = lcm(*(factor.numerator * factor.denominator for factor in factors))
+    longest = max(factors) * sum(scale.ticks(Fraction(node.duration)) for node in instance.nodes)
+    # Where not even one such step fits, a power of ten keeps what is rounded up short.
+    step = step if longest * step <= MAX_TICKS else 10
+    parts = 1
+    while step > 1 and 0 < longest * parts * step <= MAX_TICKS:
+        parts *= step
+    return replace(scale, tick=scale.tick / parts)
+
+
 class _OverlapLowering:
     def __init__(self, instance: OverlapInstance, *, exact: bool) -> None:
         self.instance = instance
-        durations = {Fraction(node.duration) for node in instance.nodes}
-        if instance.contention and any(durations):
-            # What stretches ends between ticks, and is rounded up: these are short.
-            durations.add(min(filter(None, durations)) / 1024)
-        self.scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
+        durations = [Fraction(node.duration) for node in instance.nodes]
+        scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
+        self.scale = stretched_scale(instance, scale) if instance.contention else scale
         self.builder = ProblemBuilder(instance.name, self.scale)
         self.compute = self.builder.add_resource("compute")
         self.streams = {
@@ -124,7 +159,9 @@ class _OverlapLowering:
             if index in placed or (node.duration == 0 and node.kind is not NodeKind.WAIT):
                 self.points.append(index)
         kinds = [self.builder.kind_number(node.kind.value) for node in nodes]
-        ticks = [self.scale.ticks(Fraction(node.duration)) for node in nodes]
+        # Stretched times start from the given durations: below them whole ticks are a bound.
+        whole = floor if self.instance.contention else ceil
+        ticks = [whole(Fraction(node.duration) / self.scale.tick) for node in nodes]
         self.builder.add_ops(
             np.array(kinds, dtype=np.int64),
             np.array(ticks, dtype=np.int64),

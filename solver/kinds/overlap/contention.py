@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-import numpy as np
-
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 
 NONE = Fraction(1)
+
+EXACT_BITS = 1024
+
+Ticks = int | Fraction
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,17 @@ class Slowdown:
 class ContendedStreams:
     """A compute stream and one comm stream per group, run node by node in program order.
 
-    Times are whole ticks. Whatever runs does 1 / factor ticks of its work in a tick, by the largest
-    factor of what runs beside it. What is done of a work until something else begins or ends is
-    rounded down to whole ticks, an end is rounded up.
+    Times are exact, in ticks. Whatever runs does 1 / factor ticks of its work in a tick, by the
+    largest factor of what runs beside it.
     """
 
     slowdown: Slowdown
-    length: Sequence[int]  # ticks of each node alone
-    clock: int = 0  # until which the compute stream is known
-    start: dict[int, int] = field(default_factory=dict)
-    end: dict[int, int] = field(default_factory=dict)
+    length: Sequence[Ticks]  # of each node alone
+    clock: Ticks = 0  # until which the compute stream is known
+    start: dict[int, Ticks] = field(default_factory=dict)
+    end: dict[int, Ticks] = field(default_factory=dict)
     queues: dict[str, list[int]] = field(default_factory=dict)  # launched, in order, by group
-    left: dict[int, int] = field(default_factory=dict)  # work of what runs
+    left: dict[int, Ticks] = field(default_factory=dict)  # work of what runs
 
     def copy(self) -> ContendedStreams:
         """Return a copy that runs on by itself."""
@@ -91,15 +93,15 @@ class ContendedStreams:
             self.end[node] = self.clock
 
     @property
-    def free(self) -> tuple[int]:
+    def free(self) -> tuple[Ticks]:
         """End of the compute stream, all that is known of ends."""
         return (self.clock,)
 
-    def least_end(self, node: int) -> int:
+    def least_end(self, node: int) -> Ticks:
         """Return when a node ends at least if it is the next one."""
         return self.clock + self.length[node]
 
-    def makespan(self) -> int:
+    def makespan(self) -> Ticks:
         """Return when all is over; what has been launched runs to its end."""
         while any(self.queues.values()):
             self._step(None)
@@ -115,7 +117,7 @@ class ContendedStreams:
         active = self._active()
         factors = self._factors(kernel, active)
         assert factors, "a program that waits for what nobody launched"
-        ends = {node: -(-self.left[node] * f.numerator // f.denominator) for node, f in factors}
+        ends = {node: self.left[node] * factor for node, factor in factors}
         step = min(ends.values())
         self.clock += step
         for node, factor in factors:
@@ -123,7 +125,7 @@ class ContendedStreams:
                 del self.left[node]
                 self.end[node] = self.clock
             else:
-                self.left[node] -= step * factor.denominator // factor.numerator
+                self.left[node] = shortened(self.left[node] - step / factor)
         for queue in self.queues.values():
             if queue and queue[0] in self.end:
                 del queue[0]
@@ -149,27 +151,58 @@ class ContendedStreams:
         return found
 
 
+def shortened(work: Fraction) -> Fraction:
+    """Round work up where its denominator has become too long to count on.
+
+    Denominators grow with each end inside another node, until all streams wait for each other. It
+    takes hundreds of them, and what is added is 1e-300 ticks: no factor lets that grow to a tick
+    where all orders are tried.
+    """
+    if work.denominator.bit_length() <= 2 * EXACT_BITS:
+        return work
+    return Fraction(math.ceil(work * 2**EXACT_BITS), 2**EXACT_BITS)
+
+
+def lengths_alone(instance: OverlapInstance, scale: TimeScale) -> list[Ticks]:
+    """Return the durations of the nodes alone, in ticks and not rounded.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program, n nodes.
+    scale : TimeScale
+        That of its problem.
+
+    Returns
+    -------
+    list of int or Fraction [n]
+        Whole numbers where the scale is exact.
+    """
+    if scale.is_exact:
+        return [scale.ticks(Fraction(node.duration)) for node in instance.nodes]
+    return [Fraction(node.duration) / scale.tick for node in instance.nodes]
+
+
 def contended_times(
-    instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]
-) -> tuple[IntArray, IntArray]:
+    instance: OverlapInstance, order: Sequence[int], durations: Sequence[Ticks]
+) -> tuple[list[Ticks], list[Ticks]]:
     """Return when the nodes of a program order start and end where they slow each other down.
 
     Parameters
     ----------
-    instance, order, durations
+    instance, order
         As for `ppsolve.solver.kinds.overlap.replay.replay`.
+    durations : sequence of int or Fraction
+        Length of each node alone in ticks, by place in the program.
 
     Returns
     -------
-    (int64[n], int64[n])
-        Starts and ends in ticks by place in the program.
+    (list of int or Fraction [n], list of int or Fraction [n])
+        Exact starts and ends in ticks by place in the program.
     """
     streams = ContendedStreams(Slowdown(instance), durations)
     for node in order:
         streams.run(node)
     streams.makespan()
     places = range(len(order))
-    return (
-        np.array([streams.start[place] for place in places], dtype=np.int64),
-        np.array([streams.end[place] for place in places], dtype=np.int64),
-    )
+    return [streams.start[place] for place in places], [streams.end[place] for place in places]

@@ -217,13 +217,16 @@ def solve_alone(turn: Turn) -> Outcome:
     """Solve the program as if nothing slowed anything down, for orders and a bound."""
     task, board = turn.task, turn.board
     plain = task.instance.model_copy(update={"contention": ()})
-    alone = ProgramTask(task.kind, plain, task.problem)
+    # The scale of stretched times divides exact ticks: those of nodes alone are easier to search.
+    problem = task.kind.lower(plain) if task.scale.is_exact else task.problem
+    alone = ProgramTask(task.kind, plain, problem)
+    parts = int(alone.scale.tick / task.scale.tick)
     alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
 
     def tell(event: str, by: str) -> None:
         best = alone.board.incumbent
         if event == "bound":
-            board.raise_bound(alone.board.bound.value, by)
+            board.raise_bound(alone.board.bound.value * parts, by)
         elif best is not None and best.order is not None:
             run = run_order(task.instance, task.lowered, best.order)[0]
             board.propose(run, by, order=best.order)
@@ -247,6 +250,12 @@ class ContendedTask(ProgramTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = (BOUNDS, GREEDY, ALONE, CONTENDED, MOVING)
+
+    @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, as the best order runs."""
+        best = self.board.incumbent
+        return super().tick_error if best is None else best.schedule.problem.tick_error
 
     def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
         """Say why an exact search of nodes alone ended."""

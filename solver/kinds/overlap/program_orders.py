@@ -15,7 +15,7 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.overlap.contention import ContendedStreams, Slowdown
+from ppsolve.solver.kinds.overlap.contention import ContendedStreams, Slowdown, lengths_alone
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 from ppsolve.solver.kinds.overlap.realise import run_order, valid_run
 from ppsolve.solver.kinds.overlap.replay import last_uses
@@ -48,7 +48,8 @@ def search_orders(turn: Turn) -> Outcome:
     is_complete = found.run()
     if found.order is not None:
         run = run_order(task.instance, task.lowered, found.order)[0]
-        board.propose(run, PROGRAM_ORDERS, order=found.order)
+        # Under contention an order may be better by less than a tick.
+        board.propose(run, PROGRAM_ORDERS, order=found.order, ties=True)
     if is_complete and board.value is not None:
         board.raise_bound(board.value, PROGRAM_ORDERS)
     elif is_complete:
@@ -113,7 +114,7 @@ class OrderEnumeration:
     lowered: LoweredOverlap
     clock: Clock
     most: int  # beginnings to look at
-    best: float = math.inf  # ticks
+    best: float | Fraction = math.inf  # ticks
     order: list[int] | None = None
     soonest_first: ClassVar[bool] = True
     seen: dict[Any, list[State]] = field(default_factory=lambda: defaultdict(list))
@@ -122,7 +123,7 @@ class OrderEnumeration:
         """Collect what comes before what, and what each node allocates and frees."""
         instance = self.instance
         count = len(instance.nodes)
-        self.length: list[int] = self.lowered.problem.duration[:count].tolist()
+        self.length = self._lengths()
         self.group = [
             instance.groups.index(instance.group_of(node)) if kind is NodeKind.COMM else -1
             for node, kind in enumerate(each.kind for each in instance.nodes)
@@ -145,6 +146,11 @@ class OrderEnumeration:
             comm: (instance.cap_of(instance.group_of(comm)), self._flights_beside(comm))
             for comm in instance.of_kind(NodeKind.COMM)
         }
+
+    def _lengths(self) -> list[Any]:
+        """Return the length of each node in ticks."""
+        lengths: list[int] = self.lowered.problem.duration[: len(self.instance.nodes)].tolist()
+        return lengths
 
     def _flights_beside(self, comm: int) -> list[tuple[int, int]]:
         """Return the collectives of the group and their waits, as bits of `done`."""
@@ -289,6 +295,9 @@ class ContendedEnumeration(OrderEnumeration):
     """The same where kernels and collectives slow each other down: only equal states are one."""
 
     soonest_first: ClassVar[bool] = False
+
+    def _lengths(self) -> list[Any]:
+        return [*lengths_alone(self.instance, self.lowered.problem.scale)]
 
     def _streams(self) -> ContendedStreams:
         return ContendedStreams(Slowdown(self.instance), self.length)

@@ -17,6 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.kinds.overlap.contention import lengths_alone
 from ppsolve.solver.kinds.overlap.replay import Replay, bytes_of_order, replay
 
 
@@ -246,12 +247,14 @@ def stretched(
     Returns
     -------
     Problem
-        The order is its `choice`.
+        The order is its `choice`; where times were rounded up, its scale is not exact.
     """
     duration = problem.duration.copy()
     running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
     duration[running] = (timed.end - timed.start)[running]
-    return replace(problem, duration=duration, choice=np.array(order, dtype=np.int64))
+    scale = replace(problem.scale, is_exact=problem.scale.is_exact and timed.is_exact)
+    choice = np.array(order, dtype=np.int64)
+    return replace(problem, duration=duration, choice=choice, scale=scale)
 
 
 def run_order(
@@ -275,9 +278,11 @@ def run_order(
         schedule has the durations of this order.
     """
     problem, count = lowered.problem, len(instance.nodes)
-    timed = replay(instance, order, problem.duration[:count].tolist())
     if instance.contention:
+        timed = replay(instance, order, lengths_alone(instance, problem.scale))
         problem = stretched(instance, problem, order, timed)
+    else:
+        timed = replay(instance, order, problem.duration[:count].tolist())
     start = np.zeros(problem.num_ops, dtype=np.int64)
     start[:count] = timed.start
     waits = instance.of_kind(NodeKind.WAIT)

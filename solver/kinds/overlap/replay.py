@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.kinds.overlap.contention import contended_times
+from ppsolve.solver.kinds.overlap.contention import Ticks, contended_times
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 
 
@@ -26,6 +27,7 @@ class Replay:
     makespan: int
     exposed_wait: int  # sum of the lengths of all waits
     in_flight: dict[str, int]  # most collectives of each group between their place and their wait's
+    is_exact: bool = True  # no time was rounded up to a tick
 
 
 class LiveBytes(NamedTuple):
@@ -36,7 +38,7 @@ class LiveBytes(NamedTuple):
     peak: Fraction
 
 
-def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]) -> Replay:
+def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[Ticks]) -> Replay:
     """Time a program order on a compute stream and one comm stream per group.
 
     Compute nodes and waits run in order on the compute stream, after their dependencies. A
@@ -51,15 +53,18 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     order : sequence of int
         Places in the program, each once, dependencies first.
     durations : sequence of int
-        Length of each node in ticks, by place in the program.
+        Length of each node in ticks, by place in the program; under contention fractions may be
+        among them.
 
     Returns
     -------
     Replay
-        Times in ticks by place in the program, and the collectives in flight.
+        Times in ticks by place in the program, and the collectives in flight. Times between ticks
+        are rounded up: what ends before something starts still does.
     """
     times = contended_times if instance.contention else _times
-    start, end = times(instance, order, durations)
+    exact = times(instance, order, durations)
+    start, end = (np.array([ceil(time) for time in part], dtype=np.int64) for part in exact)
     waits = instance.of_kind(NodeKind.WAIT)
     return Replay(
         start=start,
@@ -67,16 +72,18 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
         makespan=int(end.max(initial=0)),
         exposed_wait=int((end[waits] - start[waits]).sum()),
         in_flight=_in_flight(instance, order),
+        is_exact=all(time.denominator == 1 for part in exact for time in part),
     )
 
 
 def _times(
-    instance: OverlapInstance, order: Sequence[int], durations: Sequence[int]
-) -> tuple[IntArray, IntArray]:
+    instance: OverlapInstance, order: Sequence[int], durations: Sequence[Ticks]
+) -> tuple[list[Ticks], list[Ticks]]:
     deps, nodes = instance.deps, instance.nodes
-    start, end = [0] * len(nodes), [0] * len(nodes)
-    clock = 0
-    free: dict[str, int] = {}
+    start: list[Ticks] = [0] * len(nodes)
+    end: list[Ticks] = [0] * len(nodes)
+    clock: Ticks = 0
+    free: dict[str, Ticks] = {}
     for node in order:
         ready = max((end[dep] for dep in deps[node]), default=0)
         kind = nodes[node].kind
@@ -90,7 +97,7 @@ def _times(
         else:
             start[node] = max(clock, ready)
             end[node] = clock = start[node] + durations[node]
-    return np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
+    return start, end
 
 
 def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int]:

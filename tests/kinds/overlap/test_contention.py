@@ -12,6 +12,7 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.solver.kinds.overlap.contention import EXACT_BITS, shortened
 from tests.kinds.overlap.bruteforce import (
     Document,
     Graph,
@@ -23,9 +24,6 @@ from tests.kinds.overlap.bruteforce import (
 )
 from tests.kinds.overlap.cases import program
 from tests.marks import first
-
-ROUNDED = Fraction(1, 50)
-"""Of the shortest node: what the ticks in which stretched ends are counted may add up to."""
 
 
 class Fluid:
@@ -120,12 +118,55 @@ def test_the_optimum_is_that_of_all_orders(seed: int) -> None:
         assert result.status is Status.INFEASIBLE
         return
     assert result.status is Status.OPTIMAL
-    unit = min((length for length in graph.length if length), default=Fraction(1))
-    assert best <= Fraction(result.value) + ROUNDED * unit
-    assert abs(Fraction(result.value) - best) <= ROUNDED * unit
     order = tuple(graph.names.index(name) for name in result.order)
-    assert abs(fluid.makespan(order) - best) <= ROUNDED * unit
+    assert fluid.makespan(order) == best
+    assert result.value == result.bound == float(best)
+    assert result.tick_error == 0
     assert not ppsolve.check(instance, result)
+
+
+@pytest.mark.parametrize("seed", first(8, range(200)))
+def test_what_no_tick_holds_is_rounded_up_and_told(seed: int) -> None:
+    """Factors of many digits, or durations of which no two share a tick."""
+    document = drawn(seed)
+    rng = random.Random(seed)
+    for rule in document["contention"]:
+        rule |= {"kernel_factor": 1.23456789, "collective_factor": 1.098765432}
+    for node in document["nodes"]:
+        if seed % 2 and node.get("duration"):
+            node["duration"] += rng.random()
+    document.pop("max_live_bytes", None)
+    best = min(map(Fluid(document).makespan, Graph(document).orders()))
+    instance = OverlapInstance.parse(document)
+    result: Any = ppsolve.optimize(instance, time_limit=20, workers=1)
+    assert result.status is Status.OPTIMAL
+    error, value = exact(result.tick_error), exact(result.value)
+    digits = Fraction(1, 10**14)
+    assert best * (1 - digits) <= value <= best * (1 + digits) + error
+    assert exact(result.bound) - error <= best * (1 + digits)
+    assert error <= best / 10**8
+    assert not ppsolve.check(instance, result)
+
+
+def test_a_third_of_a_unit_is_exact() -> None:
+    """k does 4 / 1.5 beside g and the rest alone, 4 + 4 / 3: no tick of 1/1024 holds that."""
+    found: Any = ppsolve.optimize(program(*STEP, contention=[{"kernel_factor": 1.5}]))
+    assert (found.value, found.bound, found.tick_error) == (16 / 3, 16 / 3, 0)
+
+
+def test_a_simulated_order_tells_what_was_rounded() -> None:
+    instance = program(*STEP, contention=[{"kernel_factor": 1.23456789}])
+    entry: Any = ppsolve.simulate(instance, "original")
+    assert entry.tick_error > 0
+    exactly = 4 + 4 * (1 - 1 / Fraction("1.23456789"))
+    assert exactly <= exact(entry.value) <= exactly + exact(entry.tick_error)
+
+
+def test_work_with_a_long_denominator_is_rounded_up_by_next_to_nothing() -> None:
+    long = Fraction(1, 3**1400)
+    assert shortened(Fraction(1, 3)) == Fraction(1, 3)
+    assert long < shortened(long) <= long + Fraction(1, 2**EXACT_BITS)
+    assert shortened(long).denominator <= 2**EXACT_BITS
 
 
 STEP = [
@@ -150,7 +191,7 @@ def test_by_hand(rule: dict[str, Any], makespan: float) -> None:
     instance = program(*STEP, contention=[rule])
     found = ppsolve.optimize(instance)
     assert found.status is Status.OPTIMAL
-    assert found.value == pytest.approx(makespan, abs=0.02)
+    assert found.value == makespan
 
 
 def test_moves_improve_larger_programs() -> None:
