@@ -10,7 +10,7 @@ import json
 from itertools import accumulate
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.formats.layers import counts_of
+from ppsolve.solver.formats.layers import entries_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.kinds.pipeline.runtimes.families import DEEPSPEED
 
@@ -26,7 +26,7 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     program : RuntimeProgram
         The program.
     settings : Settings
-        Not used.
+        Says which layers the model has.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     """
     DEEPSPEED.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches
-    layers = counts_of(program)
+    layers = entries_of(program, settings.model)
     if layers is None:
         text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
         raise InputError(text, field="--layers")

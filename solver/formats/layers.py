@@ -182,6 +182,37 @@ def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
     return counts
 
 
+def entries_of(program: RuntimeProgram, model: str | None) -> tuple[int, ...] | None:
+    """Return the number of entries that each stage has in the list of a model's layers.
+
+    The split of a pipeline with `layers` counts the equal ones: the first stage has its first layer
+    as well, the last stage its last one. Other splits count whatever the list holds.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program, with the number of layers of each stage where it is known.
+    model : str, optional
+        All layers in order, as for `letters_of`, which refuses other numbers of them.
+
+    Returns
+    -------
+    tuple of int, or None
+        None where the split is not known.
+    """
+    letters = None if model is None else letters_of(program, model)
+    if letters is not None:
+        return tuple(map(len, letters))
+    counts = counts_of(program)
+    layers = None if program.instance is None else program.instance.layers
+    if counts is None or layers is None:
+        return counts
+    entries = [*counts]
+    entries[0] += layers.first is not None
+    entries[-1] += layers.last is not None
+    return tuple(entries)
+
+
 def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | None:
     """Return the layers of each stage as letters of Megatron-LM's layouts.
 
@@ -208,10 +239,13 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
         model = plan.model
     whole = tuple(n + (s == 0) + (s == len(counts) - 1) for s, n in enumerate(counts))
     layers = EMBEDDING + DECODER * sum(counts) + LOSS if model is None else layers_of(model)
-    counts = whole if model is None else counts
+    is_body = program.instance is not None and program.instance.layers is not None
+    counts = whole if model is None or is_body else counts
     if len(layers) != sum(counts):
         text = f"expected the {sum(counts)} layers of the split, got {len(layers)}; embedding and "
-        text += f"loss count: with {sum(counts)} decoder layers give {','.join(map(str, whole))}"
+        text += "loss count"
+        if not is_body:
+            text += f": with {sum(counts)} decoder layers give {','.join(map(str, whole))}"
         raise InputError(text, field="--model")
     return tuple(layers[first:last] for first, last in pairwise(accumulate(counts, initial=0)))
 

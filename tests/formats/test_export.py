@@ -231,6 +231,41 @@ def test_a_schedule_alone_tells_that_its_split_is_not_known(run, tmp_path):
     assert "note: megatron: the layers of each stage are not known; --layers says" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("ends", "options", "parts"),
+    [
+        ({"first": 1, "last": 1}, (), [0, 4, 7]),
+        ({"last": 1}, (), [0, 3, 6]),
+        ({}, (), [0, 3, 5]),
+        ({"first": 1, "last": 1}, ("--model", "Et*5L"), [0, 4, 7]),
+        ({}, ("--model", "Et*5L"), [0, 4, 7]),
+    ],
+)
+def test_first_and_last_layers_are_entries_of_the_list_of_deepspeed(
+    run, tmp_path, ends, options, parts
+):
+    """Five equal layers, three and two, between an embedding and a head where they are given."""
+    times = {"forward": 1, "backward": 2}
+    layers = {**dict.fromkeys(ends, times), "body": {"count": 5, **times}}
+    pipeline = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 2, "layers": layers}
+    (tmp_path / "pipeline.json").write_text(json.dumps(pipeline))
+    run("simulate", "pipeline.json", "--heuristic", "1f1b", "-o", "entry.json")
+    export = ("export", "entry.json", "--instance", "pipeline.json", "--to")
+    assert json.loads(run(*export, "deepspeed", *options).stdout)["parts"] == parts
+    done = run(*export, "megatron", *options)
+    assert '--pipeline-model-parallel-layout "Et*3|t*2L"' in done.stdout
+
+
+@pytest.mark.parametrize("runtime", ["deepspeed", "megatron"])
+def test_a_model_of_other_layers_than_the_split_is_refused(run, tmp_path, runtime):
+    (tmp_path / "layered.json").write_text(json.dumps(LAYERED))
+    run("simulate", "layered.json", "--heuristic", "1f1b", "-o", "entry.json")
+    export = ("export", "entry.json", "--instance", "layered.json", "--to", runtime)
+    done = run(*export, "--model", "Et*9L")
+    assert done.exit_code == 2
+    assert "--model: expected the 7 layers of the split, got 11" in done.stderr
+
+
 LAYERED = {
     "kind": "pipeline",
     "num_devices": 2,
