@@ -27,8 +27,10 @@ OFFLOADS = {
 FULL = "full"
 """Name of the mode that recomputes whole layers."""
 
-MODULES = {"core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"}
-"""Names of modes that recompute a module of every layer, as Megatron-LM does by these names."""
+MODULES = frozenset(
+    {"core_attn", "layernorm", "mhc", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"}
+)
+"""Modules of a layer that Megatron-LM recomputes in every layer, by these names."""
 
 WINDOW_FLAG = "--num-microbatches-with-partial-activation-checkpoints"
 
@@ -57,6 +59,12 @@ def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[st
         return program.layer_modes
     modes = [row[0] for row in program.modes] or [KEEP] * len(letters)
     return tuple({mode: stage.count(DECODER)} for mode, stage in zip(modes, letters, strict=True))
+
+
+def modules_of(mode: str) -> list[str]:
+    """Return the modules that a mode names, ``mla_up_proj mlp``; none where it names others too."""
+    names = mode.split()
+    return names if MODULES.issuperset(names) else []
 
 
 def modes_in(program: RuntimeProgram) -> set[str]:
@@ -132,9 +140,10 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
             f"{target} can say"
         )
     named = modes_in(program)
-    if stages and not (target == "megatron" and (named == {FULL} or named & MODULES)):
+    has_modules = any(map(modules_of, named))
+    if stages and not (target == "megatron" and (named == {FULL} or has_modules)):
         listed = ", ".join(f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages)
-        if target == "primus" and named & MODULES:
+        if target == "primus" and has_modules:
             raise cannot_say(f"modes: primus recomputes whole layers, not what stages {listed} do")
         yield from _notes_on_recomputing(listed, settings, target)
     modes = None if program.instance is None else modes_of(program.instance)

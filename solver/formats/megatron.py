@@ -25,7 +25,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
-from ppsolve.solver.formats.activations import FULL, MODULES, modes_in
+from ppsolve.solver.formats.activations import FULL, modes_in, modules_of
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
@@ -63,8 +63,8 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     recomputation = _recomputation(program, settings)
     if order is not None and order.is_combined:
         flags.append("--overlap-moe-expert-parallel-comm")
-        if recomputation:
-            rule = "recomputes no layers where forwards and backwards are combined"
+        if recomputation and not _stands_beside_blocks(recomputation):
+            rule = "recomputes no layers where forwards and backwards are combined, and no moe"
             raise InputError(f"{MEGATRON.title} {rule}", field=layers.RECOMPUTE)
     flags += recomputation + _offloading(program, settings)
     return "\n".join([*flags, *_chosen(program)]) + "\n"
@@ -85,21 +85,28 @@ def _chosen(program: RuntimeProgram) -> Iterator[str]:
     yield f"--global-batch-size {plan.microbatch_size * plan.replicas * program.num_microbatches}"
 
 
+def _stands_beside_blocks(recomputation: list[str]) -> bool:
+    """Whether flags of recomputing are of modules that combined forwards and backwards allow."""
+    words = " ".join(recomputation).split()
+    return "selective" in words and "moe" not in words
+
+
 def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
-    """Return the flags of recomputed layers: one number for all stages, or a module of all layers.
+    """Return the flags of recomputed layers: one number for all stages, or modules of all layers.
 
     Of each stage the first n layers are recomputed, or all where there are fewer (method
     ``block`` of ``TransformerBlock``, which every virtual stage has one of). Where all are, their
     number is not asked for (method ``uniform``, layer by layer).
     """
     named = modes_in(program)
-    for module in sorted(named & MODULES):
+    for mode in sorted(filter(modules_of, named)):
+        modules = " ".join(modules_of(mode))
         if len(named) > 1 or settings.recomputed is not None:
             rule = (
-                f"{MEGATRON.title} recomputes {module} of all layers and micro-batches or of none"
+                f"{MEGATRON.title} recomputes {modules} of all layers and micro-batches or of none"
             )
             raise cannot_say(f"modes: {rule}, and no whole layers beside it (--recompute)")
-        return ["--recompute-granularity selective", f"--recompute-modules {module}"]
+        return ["--recompute-granularity selective", f"--recompute-modules {modules}"]
     method, most = "uniform", int(named == {FULL})
     if settings.recomputed is not None:
         method, most = "block", max(settings.recomputed)

@@ -113,7 +113,7 @@ class TestMegatron:
         with pytest.raises(InputError, match="Megatron-LM runs 1F1B"):
             written("megatron", pipeline(), "combined-1f1b")
 
-    def test_nothing_is_recomputed_beside_it(self) -> None:
+    def test_modules_but_no_layers_and_no_experts_are_recomputed_beside_it(self) -> None:
         instance = pipeline("interleaved")
         entry = ppsolve.simulate(instance, "combined-interleaved-1f1b").model_dump(mode="json")
         program = replace(read_program(entry, instance), layers=(1,) * 8)
@@ -122,6 +122,14 @@ class TestMegatron:
             target.files(program, target.settings(recomputed=recomputed), Path("out"))
         with pytest.raises(InputError, match="recomputes no layers where forwards and backwards"):
             target.files(program, target.settings(recomputed=(1,) * 8), Path("out"))
+        for name, is_allowed in (("mla_up_proj mlp", True), ("moe_act", True), ("mlp moe", False)):
+            selective = replace(program, modes=((name,) * program.num_microbatches,) * 8)
+            if is_allowed:
+                (text,) = target.files(selective, target.settings(), Path("out")).values()
+                assert f"--recompute-modules {name}" in text
+            else:
+                with pytest.raises(InputError, match="and no moe"):
+                    target.files(selective, target.settings(), Path("out"))
 
 
 class TestPrimus:

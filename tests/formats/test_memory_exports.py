@@ -57,8 +57,11 @@ class TestRecomputing:
         module, rule = recomputing("mlp", "keep", layers=(2, 1)), "primus recomputes whole layers"
         refused("primus", module, rule, recomputed=(1, 0))
 
-    @pytest.mark.parametrize("name", ["mlp", "core_attn"])
-    def test_a_module_of_megatron_is_recomputed_in_every_layer(self, name):
+    def test_a_mode_of_a_module_and_something_else_is_counted(self):
+        refused("megatron", recomputing("mlp half", "mlp half"), "whole layers are counted")
+
+    @pytest.mark.parametrize("name", ["mlp", "core_attn", "mla_up_proj mlp", "mhc"])
+    def test_modules_of_megatron_are_recomputed_in_every_layer(self, name):
         program = recomputing(name, name)
         flags, notes = exported("megatron", program)
         assert flags.splitlines()[1:] == [
