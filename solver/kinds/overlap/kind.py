@@ -31,7 +31,7 @@ from ppsolve.solver.kinds.overlap.program_orders import (
     move_nodes,
     search_orders,
 )
-from ppsolve.solver.kinds.overlap.realise import realised, run_order
+from ppsolve.solver.kinds.overlap.realise import realised, run_order, valid_run
 from ppsolve.solver.kinds.overlap.replay import is_valid_order
 from ppsolve.solver.kinds.overlap.report import ProgramReport, check_order, positions
 from ppsolve.solver.run.schedule_task import START, ScheduleTask
@@ -228,8 +228,10 @@ def solve_alone(turn: Turn) -> Outcome:
         if event == "bound":
             board.raise_bound(alone.board.bound.value * parts, by)
         elif best is not None and best.order is not None:
-            run = run_order(task.instance, task.lowered, best.order)[0]
-            board.propose(run, by, order=best.order)
+            # Slowed down, outputs may be held longer than a cap allows.
+            run = valid_run(task.instance, task.lowered, best.order)
+            if run is not None:
+                board.propose(run, by, order=best.order)
 
     alone.board.subscribe(tell)
     inner = replace(turn, task=alone, heuristics=())

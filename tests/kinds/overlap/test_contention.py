@@ -169,6 +169,24 @@ def test_work_with_a_long_denominator_is_rounded_up_by_next_to_nothing() -> None
     assert shortened(long).denominator <= 2**EXACT_BITS
 
 
+def test_an_order_that_keeps_its_cap_alone_only_is_none() -> None:
+    """Alone c0 and k1 end at 3, when k2 and w run in no time; slowed down c0 ends at 3.9.
+
+    Then k2 holds 3 bytes beside the 3 of c0 until w, in every order: the cap is 3.5.
+    """
+    nodes: list[dict[str, Any]] = [
+        {"name": "c0", "kind": "comm", "duration": 3, "bytes": 3},
+        {"name": "k1", "kind": "compute", "duration": 3},
+        {"name": "k2", "kind": "compute", "duration": 0, "bytes": 3},
+        {"name": "w", "kind": "wait", "deps": ["c0", "k2"]},
+    ]
+    alone = ppsolve.optimize(program(*nodes, max_live_bytes=3.5), time_limit=10, workers=1)
+    assert (alone.status, alone.value) == (Status.OPTIMAL, 3)
+    slowed = program(*nodes, max_live_bytes=3.5, contention=[{"collective_factor": 1.3}])
+    result = ppsolve.optimize(slowed, time_limit=10, workers=1)
+    assert result.status is Status.INFEASIBLE
+
+
 STEP = [
     {"name": "g", "kind": "comm", "duration": 4, "collective": "all_gather"},
     {"name": "k", "kind": "compute", "duration": 4, "category": "matmul"},
