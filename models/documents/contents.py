@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from ppsolve.models.documents.errors import InputError
@@ -75,13 +74,19 @@ def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:
     return next((f"this looks like {told}" for told in found), None)
 
 
+def kind_named(data: Any) -> str | None:
+    """Return the ``kind`` of a JSON document; None where it has none, or one that is no text."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
 def describe_document(data: Any) -> str | None:
     """Return a sentence on a JSON document by its kind, else by its fields, if it is known."""
     if not isinstance(data, dict):
         return None
-    of_kind = (told for kind, told in KINDS.items() if data.get("kind") == kind)
+    of_kind = KINDS.get(kind_named(data) or "")
     of_fields = (told for names, told in FIELDS.items() if {*names.split()} <= data.keys())
-    return next(chain(of_kind, of_fields), None)
+    return of_kind or next(of_fields, None)
 
 
 def refuse_others(data: Any, expected: str, allowed: str, source: str | None = None) -> None:

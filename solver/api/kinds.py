@@ -21,7 +21,13 @@ from ppsolve.models.documents.base import (
     leaves,
     validated,
 )
-from ppsolve.models.documents.contents import INSTANCE, RESULT, describe_document, refuse_others
+from ppsolve.models.documents.contents import (
+    INSTANCE,
+    RESULT,
+    describe_document,
+    kind_named,
+    refuse_others,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
@@ -233,8 +239,8 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
         Names `source`, the first wrong field and what would be right.
     """
     refuse_huge_numbers(data, source)
-    named = data.get("kind")
-    kind = known_kind(named) if isinstance(named, str) else None
+    named = kind_named(data)
+    kind = None if named is None else known_kind(named)
     models = kind.documents(data.get("value_unit")) if kind else (Result, HeuristicEntry)
     if "instance" in data:
         model: type[Result | HeuristicEntry] = models[0]

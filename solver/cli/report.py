@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from rich.console import RenderableType
 
 from ppsolve.models.documents.base import validated
-from ppsolve.models.documents.contents import RESULT, refuse_others
+from ppsolve.models.documents.contents import RESULT, kind_named, refuse_others
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.studies.plan.result import Plan
@@ -41,7 +41,7 @@ def report_command(
     studies: list[tuple[str, RenderableType]] = []
     for file in files:
         data, source = read_json(file), source_name(file)
-        kind = data.get("kind") if isinstance(data, dict) else None
+        kind = kind_named(data)
         if kind == "plan-result":
             plan = validated(Plan, data, source)
             studies.append((plan.request, plan_report(plan, verbose=True)))

@@ -16,6 +16,7 @@ from typer import Option
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.documents.base import validated
+from ppsolve.models.documents.contents import kind_named
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
@@ -100,7 +101,7 @@ def read_given(files: list[Path]) -> Given:
 
 def _whole(data: Any, source: str) -> Given | None:
     """Return a plan, a curve or a what-if, which stand alone; None for other files."""
-    kind = data.get("kind") if isinstance(data, dict) else None
+    kind = kind_named(data)
     if kind in {"curve", "what-if"}:
         refuse_huge_numbers(data, source)
         if kind == "what-if":

@@ -187,3 +187,27 @@ def test_what_is_nearly_json_is_not_taken_for_something_else(text):
 def test_long_beginnings_are_read_at_once():
     for text in (" " * 65_000, "," * 65_000 + "{", "a" * 65_000, "<!" * 30_000, "#\n" * 30_000):
         contents.describe_text(text, contents.TEXTS)
+
+
+@pytest.mark.parametrize("kind", [[], {"a": 1}, 3])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "file"),
+        ("show", "tiny.json", "file"),
+        ("show", "file", "--svg", "out"),
+        ("check", "tiny.json", "file"),
+        ("report", "file", "-o", "out"),
+        ("optimize", "file"),
+        ("export", "file", "--to", "perfetto", "-o", "out"),
+    ],
+)
+def test_a_kind_that_is_no_text_is_looked_up_nowhere(here, words, kind):
+    # Lists and objects have no hash, so they cannot be asked for in a set or a table.
+    result = json.loads((here / "result.json").read_text())
+    for document in ({"kind": kind}, TINY | {"kind": kind}, result | {"kind": kind}):
+        (here / "file").write_text(json.dumps(document))
+        code, said = run(*words)
+        assert code in (0, 2), said
+        assert "internal error" not in said
+        assert said.startswith("error: ") or code == 0
