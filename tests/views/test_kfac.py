@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.result import Result, ScheduleDocument, ScheduledOp, Versions
+from ppsolve.models.documents.base import validated
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.result import (
     RefreshEntry,
     RefreshResult,
@@ -309,3 +311,21 @@ def test_columns_of_an_axis(width, lengths):
     assert places == sorted(places)
     assert (places[0], axis.column_of(sum(lengths))) == (0, width)
     assert len(axis.numbers(10)) <= width + 10
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"iterations_of": [3, 2] * 50},
+        {"usage_of": [50.0]},
+        {"bounds_by": ["work", "work", "work"]},
+        {"oldest_of": []},
+    ],
+)
+def test_lists_by_device_of_other_lengths_are_refused(field):
+    # Two devices: no row of a table would be that of a third entry.
+    data = result().model_dump(mode="json") | field
+    (name,) = field
+    text = f"file: {name}: expected one entry for each of 2 devices, got {len(field[name])}"
+    with pytest.raises(InputError, match=text):
+        validated(RefreshResult, data, "file")

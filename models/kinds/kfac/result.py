@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import mode
+from typing import Self
+
+from pydantic import model_validator
 
 from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.instance import TieBreak
 
 ITERATIONS = "iterations"
@@ -28,6 +33,21 @@ def broken_rules(breaks: Mapping[str, int]) -> str:
     """Write counts of broken rules as text: ``2 syncs before their curvature, 1 overlap``."""
     pairs = ((count, _BROKEN.get(rule, (rule, rule))) for rule, count in breaks.items())
     return ", ".join(f"{count} {words[count != 1]}" for count, words in pairs)
+
+
+BY_DEVICE = (
+    "iterations_of",
+    "bound_of",
+    "usage_of",
+    "bubbles_of",
+    "peak_saved_of",
+    "ages_of",
+    "oldest_of",
+    "labels",
+    "bounds_by",
+    "breaks_of",
+)
+"""Fields of results and entries that have one entry per device."""
 
 
 class RefreshFigures(Reported):
@@ -63,6 +83,21 @@ class RefreshFigures(Reported):
     ages_of: list[dict[str, int]] | None = None
     oldest_of: list[int | None] | None = None
     labels: list[list[list[str]]] | None = None
+
+    @model_validator(mode="after")
+    def _one_entry_per_device(self) -> Self:
+        """Refuse lists by device of different lengths: no device would be that of an entry."""
+        lengths = {
+            name: len(getattr(self, name))
+            for name in BY_DEVICE
+            if getattr(self, name, None) is not None
+        }
+        devices = mode(lengths.values()) if lengths else 0
+        for name, length in lengths.items():
+            if length != devices:
+                text = f"expected one entry for each of {devices} devices, got {length}"
+                raise InputError(text, field=name)
+        return self
 
 
 class RefreshEntry(HeuristicEntry, RefreshFigures):
