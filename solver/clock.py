@@ -49,6 +49,12 @@ class Clock:
         return self.left <= 0.0
 
     @property
+    def spent(self) -> float:
+        """Part of its time that has passed: 0 without a limit, 1 once it is over."""
+        elapsed, left = self.elapsed, self.left
+        return elapsed / (elapsed + left) if left > 0.0 else 1.0
+
+    @property
     def overdue(self) -> float:
         """Seconds since the deadline, 0 before it."""
         return max(0.0, time.monotonic() - self.deadline)
@@ -76,6 +82,26 @@ class Clock:
             Without a limit where this one has none; stops with this one.
         """
         return type(self)(self.left * part if self.is_limited else None, self._stopped)
+
+    def part_for(self, seconds: float) -> float:
+        """Return the part of the time left that so many seconds are, for `share`.
+
+        Time runs on, so a clock may end between any two looks at it: the time left is read once.
+
+        Parameters
+        ----------
+        seconds : float
+            Wall seconds, at least 0.
+
+        Returns
+        -------
+        float
+            From 0 to 1; 1 where no time is left, or where there is no limit.
+        """
+        left = self.left
+        if left <= 0.0 or not math.isfinite(left):
+            return 1.0
+        return min(1.0, seconds / left)
 
     def apart(self) -> Self:
         """Return a clock that ends and stops with this one, and can be stopped by itself."""

@@ -165,9 +165,7 @@ def _heuristic_step(heuristic: Heuristic, of_all: Turn) -> Step:
 
     def share(turn: Turn) -> float:
         is_needed = turn.board.value is None and not heuristic.is_own
-        if is_needed or not turn.clock.is_limited or turn.clock.is_over:
-            return 1.0
-        return of_all.clock.left / turn.clock.left
+        return 1.0 if is_needed else turn.clock.part_for(of_all.clock.left)
 
     def run(turn: Turn) -> None:
         _run_heuristic(

@@ -12,6 +12,7 @@ from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.registry import chosen_heuristics
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.run import steps
@@ -154,3 +155,24 @@ def test_budgets_reach_the_searches() -> None:
     entry = found.heuristics[-1]
     assert (entry.name, entry.status) == ("order-search", "not_applicable")
     assert entry.reason == "needs at most 0 ops"
+
+
+class _EndingClock(Clock):
+    """A clock that ends once it has been looked at as often as it may be."""
+
+    looks = 0
+
+    @property
+    def left(self) -> float:
+        self.looks -= 1
+        return 1.0 if self.looks >= 0 else 0.0
+
+
+@pytest.mark.parametrize("looks", range(4))
+def test_the_share_of_a_heuristic_needs_no_time_left(looks: int) -> None:
+    turn = turn_with()
+    turn = replace(turn, heuristics=chosen_heuristics(INSTANCE, ["gpipe"]))
+    clock = _EndingClock(60.0)
+    (step, *_) = steps.greedy_heuristics(turn)
+    clock.looks = looks
+    assert 0.0 <= step.share(replace(turn, clock=clock)) <= 1.0

@@ -172,7 +172,8 @@ class PermutationSearch:
         found = self.annealer.improve(
             timed, steps, heat=int(heat * self.mean), shifts=shifts, target=self.target
         )
-        self.pace = (time.monotonic() - began) / steps
+        # A coarse clock may not have moved; the pace is divided by.
+        self.pace = max(time.monotonic() - began, 1e-6) / steps
         self.done += steps
         self._note(found)
         return found

@@ -160,3 +160,13 @@ def test_a_first_run_that_waited_long_does_not_end_the_search():
     first = search.params.first_steps
     assert search._allowed(5 * first) == first
     assert search._allowed(1) == 1
+
+
+def test_a_clock_that_stands_still_during_a_run_gives_a_pace(monkeypatch):
+    # A coarse clock shows one moment before and after a short run.
+    _, _, evaluator, starts = _case()
+    search = module.PermutationSearch(evaluator, Clock(1000.0))
+    monkeypatch.setattr(module.time, "monotonic", lambda: 100.0)
+    search._anneal(starts[0], 10, heat=0.0, shifts=0)
+    assert search.pace > 0
+    assert search._allowed(10) > 0

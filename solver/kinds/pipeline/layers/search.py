@@ -84,8 +84,8 @@ class LayerSearch:
             if self.value is not None and self.value <= enough:
                 return
             done = (self._used - first) / max(1, self._steps - first)
-            if self._by_clock and clock.is_limited:
-                done = max(done, clock.elapsed / (clock.elapsed + clock.left))
+            if self._by_clock:
+                done = max(done, clock.spent)
             counts = self._changed(current)
             found = self._try(counts)
             if value is None:

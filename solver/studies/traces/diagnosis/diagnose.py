@@ -247,7 +247,7 @@ def _helps(
         promised = sum(gain[other.name] for other in rest)
         weight = gain[one.name] / promised if promised else 1 / len(rest)
         seconds = each + max(0.0, left - len(rest) * each) * weight
-        share = clock.share(min(1.0, seconds / left) if left else 0.0)
+        share = clock.share(clock.part_for(seconds))
         answers[one.name] = searched_help(one, steps, verdicts, searches, share)
     return [
         one if isinstance(one, Help) else known_help(one, steps, verdicts) or answers[one.name]
