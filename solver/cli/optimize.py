@@ -121,14 +121,18 @@ def _on_placements(
 
 @contextmanager
 def _about_start(path: Path | None) -> Iterator[Any]:
-    """Read the result that the search begins with, and let errors about it name its file."""
+    """Read the result that the search begins with, and let every error about it name its file."""
     if path is None:
         yield None
         return
     try:
         yield read_json(path)
     except InputError as error:
-        raise error.located(source_name(path)) if error.field == "start" else error from None
+        if error.field != "start":
+            raise
+        # A task that takes no start names the instance, which is not what has to change.
+        message, source = error.message, source_name(path)
+        raise InputError(message, source=source, field="start", longest=error.longest) from None
 
 
 def _cases(files: list[str]) -> list[NamedInstance]:

@@ -184,6 +184,14 @@ def test_the_command_names_the_file_of_what_is_no_start(tmp_path, text, message)
     assert done.stderr.startswith(f"error: {wrong}: {message}")
 
 
+def test_the_command_names_the_file_of_a_start_where_none_is_taken(best, tmp_path):
+    start, refresh = tmp_path / "start.json", ROOT / "instances" / "kfac" / "measured/barrier.json"
+    start.write_text(best.model_dump_json())
+    done = CliRunner().invoke(build(), ["optimize", str(refresh), "--start", str(start)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {start}: start: schedules of K-FAC iterations are more")
+
+
 def test_the_command_names_the_option_of_wrong_jitter(tmp_path):
     instance = tmp_path / "instance.json"
     instance.write_text(PIPELINE.model_dump_json())
