@@ -50,6 +50,8 @@ class ScheduleLayout:
     narrow: float = 0.5  # two dots of a printer; narrower ops cannot be told apart
     padding: float = 1.5  # stays free beside a name within an op
     letter: float = 0.64  # width of a digit of DejaVu Sans in multiples of its size
+    most_charted: int = 2_000  # rows of a chart, each a tenth of a point on one page
+    iteration: float = 6.0  # marks of iterations that are nearer cannot be told apart
     most_steps: int = 500  # of an amount; about the points of a page
 
 
@@ -146,16 +148,28 @@ def frame_chart(axes: Axes, chart: Chart, row: float, bound: float | None = None
     _label_rows(axes, [r.name for r in chart.rows], list(map(chart.busy_share, chart.rows)), row)
     axes.set_xlim(first, last)
     if len(chart.iterations) > 1:
-        for number, span in enumerate(pairwise([*chart.iterations, chart.end])):
-            left, right = max(span[0], first), min(span[1], last)
-            if left < right:
-                axes.axvline(left, color=INK, linewidth=0.5)
-                text = f"iteration {number}" if right - left > (last - first) / 8 else f"{number}"
-                axes.annotate(text, ((left + right) / 2, 1), ha="center", color=FAINT, **_ABOVE)
+        _mark_iterations(axes, chart)
     if bound is not None and first < bound <= last:
         axes.axvline(bound, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), clip_on=False)
         side = "right" if bound > 0.9 * last else "center"
         axes.annotate("bound", (bound, 1), ha=side, **_ABOVE)
+
+
+def _mark_iterations(axes: Axes, chart: Chart) -> None:
+    """Mark the beginnings of iterations and number them; of too many, every n-th one."""
+    first, last = chart.window
+    spans = [
+        (number, max(left, first), min(right, last))
+        for number, (left, right) in enumerate(pairwise([*chart.iterations, chart.end]))
+        if max(left, first) < min(right, last)
+    ]
+    points = axes.figure.get_figwidth() * SHEET.inch  # type: ignore[union-attr]
+    every = math.ceil(len(spans) * LAYOUT.iteration / points)
+    # A mark takes milliseconds; a refresh may have thousands of iterations.
+    for number, left, right in spans[:: max(every, 1)]:
+        axes.axvline(left, color=INK, linewidth=0.5)
+        text = f"iteration {number}" if right - left > (last - first) / 8 else f"{number}"
+        axes.annotate(text, ((left + right) / 2, 1), ha="center", color=FAINT, **_ABOVE)
 
 
 @dataclass(frozen=True)
@@ -335,7 +349,7 @@ def schedule_figure(
     Raises
     ------
     InputError
-        There is nothing to draw.
+        There is nothing to draw, or there are too many rows.
     """
     chart, curves = drawn.chart, drawn.curves
     if chart.window[1] <= chart.window[0] or not chart.rows:
@@ -343,6 +357,10 @@ def schedule_figure(
     if not has_rows and not curves:
         text = "there is no memory to draw; it needs an instance with a capacity"
         raise InputError(text, field="memory")
+    if len(chart.rows) > LAYOUT.most_charted:
+        most, count = LAYOUT.most_charted, len(chart.rows)
+        text = f"expected at most {most:,} rows, got {count:,}: none could be told from the next"
+        raise InputError(text, field="schedule")
     row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
     usual = LAYOUT.strip if has_rows else LAYOUT.tall_strip
     most = LAYOUT.most_below if has_rows else LAYOUT.most_rows

@@ -3,12 +3,23 @@
 import pytest
 
 import ppsolve
+from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.views.chart import Bar
+from ppsolve.solver.views.chart import Bar, Chart, Row
 from ppsolve.solver.views.colours import BLUE, darker, ink_on, lightened, look_of
+from ppsolve.solver.views.drawings import ANY, Drawn
 from ppsolve.solver.views.line_chart import figure_bytes
 from ppsolve.solver.views.plot.pictures import gantt
-from ppsolve.solver.views.plot.schedule import Piece, name_of, pieces_of
+from ppsolve.solver.views.plot.schedule import (
+    LAYOUT,
+    Piece,
+    frame_chart,
+    name_of,
+    pieces_of,
+    schedule_figure,
+)
+from ppsolve.solver.views.plot.sheet import sheet_of
+from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions
 from tests.marks import first
 
 pytest.importorskip("matplotlib")
@@ -129,3 +140,27 @@ def test_colours():
     assert lightened("#000000", 0.5) == "#808080"
     assert (ink_on(BLUE), ink_on("#f0e442")) == ("#ffffff", "#000000")
     assert look_of("no such kind").is_hatched
+
+
+@pytest.mark.parametrize(("iterations", "every"), [(20, 1), (84, 1), (85, 2), (10_000, 120)])
+def test_iterations_are_marked_as_far_as_marks_can_be_told_apart(iterations, every):
+    # 7 inches are 504 points: room for 84 marks of 6 points, and 84 x 120 >= 10,000.
+    row = Row("device 0", True, bars((0, 1)))
+    chart = Chart([row], float(iterations), "us", iterations=list(range(iterations)))
+    _, (axes,) = sheet_of(7.0, [14.0])
+    frame_chart(axes, chart, 14.0)
+    marked = [int(text.get_text()) for text in axes.texts if text.get_text().isdecimal()]
+    assert marked == list(range(0, iterations, every))
+    assert [line.get_xdata()[0] for line in axes.lines] == marked
+
+
+def test_more_rows_than_a_picture_can_show_are_refused():
+    count = LAYOUT.most_charted + 1
+    ops = [
+        ScheduledOp(id=f"F{n}", kind="F", device=n, stage=n, microbatch=0, start=0, end=1)
+        for n in range(count)
+    ]
+    schedule = ScheduleDocument(time_unit="us", ops=ops)
+    drawn = Drawn(ScheduleView("many", schedule, None, ViewOptions()), ANY)
+    with pytest.raises(InputError, match=r"expected at most 2,000 rows, got 2,001"):
+        schedule_figure(drawn, None, 7.0)
