@@ -43,9 +43,9 @@ class Reading:
 
     @property
     def limit(self) -> float:
-        """Seconds that it was given."""
+        """Seconds that it was given; 0 asks for what needs no search, and is no limit."""
         given = re.search(r" -t ([0-9.]+)", self.line)
-        return float(given[1]) if given else UNLIMITED
+        return (float(given[1]) if given else 0.0) or UNLIMITED
 
 
 def _instance(name: str, kind: str, source: Any, **derived: str) -> Seed:

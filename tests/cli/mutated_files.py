@@ -40,7 +40,6 @@ from tests.documents.mutations import mutated_json, mutated_lines, mutated_text
 
 BATCH = 40  # commands a child
 GRACE = 1.0  # seconds beyond its limit within which a command has to end
-UNLIMITED = 5.0  # seconds that a command without a limit may take
 HARD = 60.0  # seconds after which a command is ended
 MEMORY = 6 * 2**30  # bytes of addresses that a child may take
 ANY_FILE = 0.15  # share of mutations given to commands that do not expect a file of that kind
