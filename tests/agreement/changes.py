@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from random import Random
 from typing import Any
 
 from tests.agreement.draws import Document
@@ -127,6 +129,27 @@ def listed_by_microbatch(document: Document) -> Document:
         rows = entry if isinstance(entry, list) else [entry] * stages
         listed["times"][kind] = [[time] * count for time in rows]
     return listed
+
+
+def with_microbatches(document: Document, numbers: Sequence[int]) -> Document:
+    """Return a pipeline of some of the micro-batches, each of which has times of its own."""
+    times = {
+        kind: [_picked(row, numbers) for row in rows] for kind, rows in document["times"].items()
+    }
+    return document | {"num_microbatches": len(numbers), "times": times}
+
+
+def with_ops_shuffled(document: Document) -> Document:
+    """Return a graph whose ops, edges and resources stand in another order, under other names."""
+    draw = Random(0)
+    text = json.dumps(document)
+    names = [op["id"] for op in document["ops"]] + list(document["resources"])
+    for number, name in enumerate(draw.sample(names, len(names))):
+        text = text.replace(f'"{name}"', f'"x{number}"')
+    shuffled: Document = json.loads(text)
+    for field in ("ops", "precedences", "resources", "pools"):
+        draw.shuffle(shuffled.get(field, []))
+    return shuffled
 
 
 IDLE_PARTS = ("one slice", "one step", "one replica", "no pair fused", "a job of no time")

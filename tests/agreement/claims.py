@@ -72,6 +72,12 @@ def best_of(claims: Iterable[Claim]) -> Claim:
     return Claim(min(each.bound for each in listed), min(each.value for each in listed))
 
 
+def worst_of(claims: Iterable[Claim]) -> Claim:
+    """Return the claim about what ends last of several parts, from those about each."""
+    listed = list(claims)
+    return Claim(max(each.bound for each in listed), max(each.value for each in listed))
+
+
 def contradictions(claims: Mapping[str, Claim]) -> list[str]:
     """Return each pair of claims about one optimum that cannot both be true, in words."""
     return [

@@ -90,7 +90,7 @@ def memory(draw: Random, document: Document) -> Document:
         activation = [unit * draw.choice([0.5, 1, 1.5]) for _ in range(stages)]
     amounts = by_stage(document, activation)
     least = sum(sorted(amounts)[-2:]) if stages > devices else max(amounts)
-    capacity = least * draw.choice([1, 1.25, 1.5, 2, 3])
+    capacity = least * draw.choice([0.75, 1, 1, 1.25, 1.25, 1.5, 2, 3])
     drawn: Document = {"capacity": capacity, "activation": activation}
     if draw.random() < 0.2:
         drawn["capacity"] = [capacity * draw.choice([1, 1, 1.5]) for _ in range(devices)]
@@ -115,6 +115,14 @@ def endings(draw: Random, document: Document) -> None:
     """Add all-reduces or optimizer ops."""
     for field in draw.sample(["allreduce", "optimizer"], draw.choice([1, 2])):
         document[field] = [draw.randint(0, 5) for _ in range(num_stages(document))]
+
+
+def long_ending(draw: Random, document: Document) -> None:
+    """Let unequal micro-batches be followed by an op of one stage that outlasts many others."""
+    unequal(draw, document)
+    times = [0] * num_stages(document)
+    times[draw.randrange(len(times))] = draw.randint(20, 60)
+    document[draw.choice(["allreduce", "optimizer"])] = times
 
 
 def links(draw: Random, document: Document) -> None:
@@ -234,6 +242,7 @@ Part = Callable[[Random, Document], None]
 PARTS: tuple[Part, ...] = (
     unequal,
     endings,
+    long_ending,
     links,
     modes,
     blocks,

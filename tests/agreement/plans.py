@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import combinations, pairwise
@@ -10,6 +12,11 @@ from typing import Any
 
 import ppsolve
 from ppsolve.models.core.result import HeuristicStatus, Status
+from ppsolve.models.documents.text import instance_data
+from ppsolve.solver.formats.layers import parse_layout
+from ppsolve.solver.formats.megatron import LayerTimes, instance_of, megatron_flags
+from ppsolve.solver.formats.program import read_program
+from ppsolve.solver.formats.targets import chosen
 from tests.agreement.claims import Claim, best_of, claim
 from tests.agreement.draws import Document
 from tests.agreement.question import LIMITS, Question, solved
@@ -36,7 +43,7 @@ def _request(draw: Random, layers: int, devices: int, *, is_split: bool = False)
         "within_node": {"latency": draw.choice([0, 1]), "bandwidth": draw.choice([1, 2])},
     }
     if draw.random() < 0.8:
-        cluster["memory"] = max(1, round(share * draw.choice([1, 1.5, 2, 3])))
+        cluster["memory"] = max(1, round(share * draw.choice([0.75, 1, 1.5, 2, 3])))
     return {
         "kind": "plan",
         "model": {"microbatch_sizes": [1], "layers": profile},
@@ -85,11 +92,15 @@ def _interleaved(draw: Random) -> Document:
     return request
 
 
-def planned(request: Document, **options: Any) -> Claim:
-    """Return what a plan claims of the shortest step; its goodput is micro-batches a second."""
+def _plan(request: Document, **options: Any) -> ppsolve.Plan:
     search = {name: options.pop(name) for name in ("schedules", "placements") if name in options}
     document = request | {"search": request["search"] | search}
-    plan = ppsolve.plan(ppsolve.PlanRequest.parse(document), **(LIMITS | options))
+    return ppsolve.plan(ppsolve.PlanRequest.parse(document), **(LIMITS | options))
+
+
+def planned(request: Document, **options: Any) -> Claim:
+    """Return what a plan claims of the shortest step; its goodput is micro-batches a second."""
+    plan = _plan(request, **options)
     if plan.goodput is None:
         return claim(plan.status, None, None)
     count = request["search"]["microbatches"][0]
@@ -100,6 +111,41 @@ def planned(request: Document, **options: Any) -> Claim:
 def _step(count: int, goodput: float) -> float:
     # Steps of drawn requests are multiples of a half.
     return round(count * MICROSECONDS / goodput, 6)
+
+
+def _with_named_layers(draw: Random) -> Document:
+    """Draw a request whose layers have the letters of a layout, and tensors of one size."""
+    request = _request(draw, draw.randint(4, 6), 2)
+    request["search"]["placements"] = [draw.choice(["linear", "interleaved"])]
+    request["search"]["microbatches"] = [count := draw.randint(2, 4)]
+    request["goodput"]["init_batch_size"] = count
+    request["cluster"].pop("memory", None)
+    layers = request["model"]["layers"]
+    for layer in layers:
+        layer |= {"name": "block", "output_bytes": 2}
+    layers[0]["name"], layers[-1]["name"] = "embedding", "head"
+    return request
+
+
+def _by_its_layout(request: Document) -> Claim | None:
+    """Return what the split of a plan takes, read from the flags that are exported of it."""
+    plan = _plan(request, runtime="megatron")
+    assert plan.winner is not None
+    program = read_program(json.loads(plan.model_dump_json()))
+    flags = megatron_flags(program, chosen("megatron").settings())
+    found = re.search('--pipeline-model-parallel-layout "(.*)"', flags)
+    assert found is not None
+    times = [{k: layer[k] for k in KINDS[:2]} for layer in request["model"]["layers"]]
+    link = request["cluster"]["within_node"]
+    described = {
+        "num_microbatches": request["search"]["microbatches"][0],
+        "embedding": times[0],
+        "decoder": times[1:-1],
+        "loss": times[-1],
+        "p2p": {"latency": link["latency"] + 2 / link["bandwidth"]},
+    }
+    instance = instance_of(parse_layout(found[1], 2), LayerTimes.parse(described))
+    return solved(instance_data(instance), runtime="megatron", time_limit=0)
 
 
 def profiles_of(request: Document) -> list[Document]:
@@ -191,6 +237,12 @@ ONE_STAGE_A_RANK = {
 }
 
 PLANS = (
+    Question(
+        "layout of a plan",
+        _with_named_layers,
+        {"plan": partial(planned, runtime="megatron"), "layout": _by_its_layout},
+        count=8,
+    ),
     Question(
         "plan of one configuration",
         _one_configuration,

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.agreement import changes, draws
-from tests.agreement.claims import Claim, best_of
+from tests.agreement.claims import Claim, best_of, worst_of
 from tests.agreement.draws import Document
 from tests.agreement.graphs import as_graph
 from tests.agreement.question import Question, solved
@@ -72,6 +72,75 @@ def _as_graph_with_modes(document: Document) -> Claim:
     memory = document["memory"]
     part = memory.get("recompute") or memory["offload"]
     return solved(as_graph(document, part["decide"]))
+
+
+def _of_replicas(draw: Random) -> Document:
+    while True:
+        document = draws.pipeline(draw, most_ops=24)
+        if document["num_microbatches"] > 1:
+            break
+    draws.unequal(draw, document)
+    if draw.random() < 0.3:
+        draws.endings(draw, document)
+    return document
+
+
+def _shared_by_two(document: Document) -> Claim:
+    replicas = {"count": 2, "assignment": "free", "counts": "any"}
+    return solved(document | {"replicas": replicas})
+
+
+def _assignments(document: Document) -> list[list[list[int]]]:
+    """Return every way to share micro-batches between two replicas, the first has number 0."""
+    count = document["num_microbatches"]
+    rest = [[k for k in range(1, count) if mask >> (k - 1) & 1] for mask in range(1, 2**count // 2)]
+    return [[sorted(set(range(count)) - set(second)), second] for second in rest]
+
+
+def _every_assignment(document: Document) -> Claim:
+    replicas = {"count": 2, "counts": "any"}
+    return best_of(
+        solved(document | {"replicas": replicas | {"members": members}})
+        for members in _assignments(document)
+    )
+
+
+def _each_replica_alone(document: Document) -> Claim:
+    return best_of(
+        worst_of(solved(changes.with_microbatches(document, numbers)) for numbers in members)
+        for members in _assignments(document)
+    )
+
+
+def _over_lengths(draw: Random) -> Document:
+    document = draws.pipeline(draw, most_ops=12)
+    count = document["num_microbatches"]
+    document["lengths"] = [draw.choice([1, 2, 4]) for _ in range(count)]
+    document["times"] = {
+        kind: [
+            {
+                "per_token": draw.choice([1, 2]),
+                "per_square": draw.choice([0, 0.25]),
+                "constant": draw.choice([0, 1]),
+            }
+            for _ in range(draws.num_stages(document))
+        ]
+        for kind in document["times"]
+    }
+    return document
+
+
+def _without_lengths(document: Document) -> Claim:
+    def cost(terms: Document, length: int) -> Any:
+        terms_of = (terms["per_token"] * length, terms["per_square"] * length**2)
+        return sum(terms_of) + terms["constant"]
+
+    times = {
+        kind: [[cost(terms, length) for length in document["lengths"]] for terms in stages]
+        for kind, stages in document["times"].items()
+    }
+    rest = {name: entry for name, entry in document.items() if name != "lengths"}
+    return solved(rest | {"times": times})
 
 
 def _a_layer_for_each_stage(draw: Random) -> Document:
@@ -158,6 +227,22 @@ STATEMENTS = (
             "by device": lambda d: solved(changes.with_placement_listed(d)),
         },
         count=16,
+    ),
+    Question(
+        "replicas",
+        _of_replicas,
+        {
+            "free": _shared_by_two,
+            "every assignment": _every_assignment,
+            "each alone": _each_replica_alone,
+        },
+        count=8,
+    ),
+    Question(
+        "lengths",
+        _over_lengths,
+        {"costs": solved, "times": _without_lengths},
+        count=12,
     ),
     Question(
         "parts without effect",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
+from ppsolve.models.documents.text import instance_data
+from ppsolve.models.kinds.graph import GraphInstance
 from tests.agreement import changes, draws
 from tests.agreement.claims import Claim, exact
 from tests.agreement.draws import Document
 from tests.agreement.question import Question, solved
+from tests.strategies import tiny_instance
 
 
 def _of_symmetric_parts(draw: Random) -> Document:
@@ -27,6 +30,13 @@ def _of_whole_backwards(draw: Random) -> Document:
     if "overlap" not in document and draw.random() < 0.3:
         document["objective"] = "device_span"
     return document
+
+
+def _graph(draw: Random) -> Document:
+    while True:
+        instance = tiny_instance(draw.randrange(2**32))
+        if isinstance(instance, GraphInstance):
+            return instance_data(instance)
 
 
 def _next(device: int, count: int) -> int:
@@ -65,6 +75,15 @@ SYMMETRIES = (
             "x 0.1": partial(_with_memory, factor=0.1),
         },
         count=16,
+    ),
+    Question(
+        "graphs shuffled",
+        _graph,
+        {
+            "as they are": solved,
+            "shuffled": lambda document: solved(changes.with_ops_shuffled(document)),
+        },
+        count=24,
     ),
     Question(
         "devices renamed",

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from ppsolve.models.core.result import Status
-from tests.agreement.claims import Claim, best_of, claim, contradictions, differences
+from tests.agreement.claims import Claim, best_of, claim, contradictions, differences, worst_of
 
 
 def test_two_optima_contradict_each_other_where_they_differ() -> None:
@@ -36,6 +36,12 @@ def test_the_best_of_several_is_bounded_by_the_least_bound() -> None:
     claims = [Claim(Fraction(3), Fraction(5)), Claim(Fraction(4), Fraction(4))]
     assert best_of(claims) == Claim(Fraction(3), Fraction(4))
     assert best_of([claims[1], Claim(math.inf, math.inf)]) == claims[1]
+
+
+def test_what_ends_last_is_at_least_each_bound() -> None:
+    claims = [Claim(Fraction(3), Fraction(5)), Claim(Fraction(4), Fraction(4))]
+    assert worst_of(claims) == Claim(Fraction(4), Fraction(5))
+    assert worst_of([claims[1], Claim(math.inf, math.inf)]) == Claim(math.inf, math.inf)
 
 
 def test_ways_of_the_same_figures_differ_by_open_gaps_too() -> None:
