@@ -37,6 +37,7 @@ def pipeline(
     split: bool | None = None,
     zero: float = 0.1,
     most_ops: int = MOST_OPS,
+    most_microbatches: int = 5,
 ) -> Document:
     """Draw a pipeline of stages with times of their own, transfers and mostly memory."""
     while True:
@@ -45,7 +46,7 @@ def pipeline(
         placement = draw.choice(placements)
         if placement in {"interleaved", "vshape"}:
             chunks = 2
-        microbatches = draw.randint(1, 5)
+        microbatches = draw.randint(1, most_microbatches)
         is_split = draw.random() < 0.5 if split is None else split
         if devices * chunks * microbatches * (3 if is_split else 2) <= most_ops:
             break

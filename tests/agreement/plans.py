@@ -34,16 +34,26 @@ def _layer(draw: Random, *, is_split: bool) -> Document:
     }
 
 
+def _make_blocks(draw: Random, layers: list[Document]) -> None:
+    """Make all layers alike but the ends, which take longer and keep no activation."""
+    layers[1:-1] = [dict(layers[1]) for _ in layers[1:-1]]
+    for end in (layers[0], layers[-1]):
+        end |= {"forward": 2 * end["forward"], "activation_bytes": 0}
+        end["state_bytes"] = draw.choice([0, 1, 3])
+
+
 def _request(draw: Random, layers: int, devices: int, *, is_split: bool = False) -> Document:
     count = draw.randint(1, 4)
     profile = [_layer(draw, is_split=is_split) for _ in range(layers)]
+    if draw.random() < 0.5:
+        _make_blocks(draw, profile)
     share = sum(layer["activation_bytes"] + layer["state_bytes"] for layer in profile) / devices
     cluster: Document = {
         "devices_per_node": devices,
         "within_node": {"latency": draw.choice([0, 1]), "bandwidth": draw.choice([1, 2])},
     }
     if draw.random() < 0.8:
-        cluster["memory"] = max(1, round(share * draw.choice([0.75, 1, 1.5, 2, 3])))
+        cluster["memory"] = max(1, round(share * draw.choice([0.75, 1, 1.25, 1.25, 1.5, 2, 3])))
     return {
         "kind": "plan",
         "model": {"microbatch_sizes": [1], "layers": profile},
@@ -85,9 +95,15 @@ def _on_several_placements(draw: Random) -> Document:
     return request
 
 
+def _looped(draw: Random) -> Document:
+    request = _interleaved(draw)
+    request["search"]["placements"] = ["linear", "interleaved"]
+    return request
+
+
 def _interleaved(draw: Random) -> Document:
-    request = _request(draw, draw.randint(4, 5), 2)
-    request["search"] |= {"placements": ["interleaved"], "microbatches": [draw.randint(2, 4)]}
+    request = _request(draw, draw.randint(4, 6), 2)
+    request["search"] |= {"placements": ["interleaved"], "microbatches": [draw.randint(2, 6)]}
     request["goodput"]["init_batch_size"] = request["search"]["microbatches"][0]
     return request
 
@@ -222,10 +238,9 @@ def _simulated(request: Document, heuristic: str) -> Claim:
     return best_of(claims)
 
 
-def _each_placement(request: Document) -> Claim:
-    return best_of(
-        planned(request, placements=[placement]) for placement in request["search"]["placements"]
-    )
+def _each_placement(request: Document, **options: Any) -> Claim:
+    placements = request["search"]["placements"]
+    return best_of(planned(request, placements=[name], **options) for name in placements)
 
 
 ONE_STAGE_A_RANK = {
@@ -263,6 +278,16 @@ PLANS = (
     ),
     Question("plan for a runtime", _several_splits, ONE_STAGE_A_RANK, count=16),
     Question("plan that recomputes for a runtime", _recomputed, ONE_STAGE_A_RANK, count=16),
+    Question(
+        "plan of placements for a runtime",
+        _looped,
+        {
+            "--for megatron": partial(planned, runtime="megatron"),
+            "each alone": partial(_each_placement, runtime="megatron"),
+            "every split": partial(every_split, runtime="megatron", time_limit=0),
+        },
+        count=6,
+    ),
     Question(
         "plan of several stages for a runtime",
         _interleaved,

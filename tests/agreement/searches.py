@@ -62,7 +62,10 @@ def _with_kernels(document: Document, *, compiled: bool) -> Claim:
 
 
 def _quick_case(draw: Random) -> Document:
-    document = draws.pipeline(draw, most_ops=18)
+    document = draws.pipeline(draw, most_ops=60, most_microbatches=7)
+    if "memory" in document and draw.random() < 0.1:
+        tiny, room = draw.choice([1e-7, 1e-3]), document["memory"]["capacity"]
+        document["memory"]["capacity"] = min(room) * tiny if isinstance(room, list) else room * tiny
     return changes.times_scaled(document, draw.choice([1, 1, 0.7, 1.3]))
 
 
@@ -131,11 +134,20 @@ SEARCHES = (
         _quick_case,
         {
             "one": _quick,
+            "no time": partial(solved, time_limit=0),
+            "solved": partial(solved, time_limit=1),
+        },
+        count=20,
+    ),
+    Question(
+        "quick arrays",
+        _quick_case,
+        {
+            "one": _quick,
             "an array of one": partial(_quick_arrays, rows=1),
             "an array of three": partial(_quick_arrays, rows=3),
-            "no time": partial(solved, time_limit=0),
-            "solved": solved,
         },
-        count=24,
+        count=40,
+        is_same=True,
     ),
 )
