@@ -358,8 +358,10 @@ def schedule_figure(
         text = "there is no memory to draw; it needs an instance with a capacity"
         raise InputError(text, field="memory")
     if len(chart.rows) > LAYOUT.most_charted:
-        most, count = LAYOUT.most_charted, len(chart.rows)
-        text = f"expected at most {most:,} rows, got {count:,}: none could be told from the next"
+        text = (
+            f"expected at most {LAYOUT.most_charted:,} rows, got {len(chart.rows):,}: none could be "
+            "told from the next"
+        )
         raise InputError(text, field="schedule")
     row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
     usual = LAYOUT.strip if has_rows else LAYOUT.tall_strip
