@@ -6,12 +6,10 @@ shape are columns of the same arrays: an order is timed for all of them level by
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,16 +17,18 @@ from numpy.typing import NDArray
 
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.models.documents.base import describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.entries import entry_at, rows_per_microbatch
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, scale_of
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import starts_in_flight
+from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.pipeline.actions import Chains, gradient_after_weight, resolved
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.quick_figures import UNLIMITED, Figures, figures_of
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.tables import rows_by
 
@@ -36,9 +36,6 @@ Array = NDArray[Any]
 
 IN_FLIGHT = "in-flight"
 """Name of the list rule: backwards first, as many forwards as the memory holds."""
-
-GRAINS = 2**40
-"""Parts into which the list rule cuts the longest op and the largest capacity, rounded up."""
 
 MOST_CELLS = 4_000_000
 """Most ends of ops that are held at once."""
@@ -61,7 +58,7 @@ class QuickAnswer:
 
 @dataclass(frozen=True, eq=False)
 class QuickAnswers:
-    """Answers on N pipelines of one shape, times in 13 digits."""
+    """Answers on N pipelines of one shape, those that each would get alone."""
 
     value: NDArray[np.float64]  # float64[N], nan where no schedule fits the memory
     bound: NDArray[np.float64]  # float64[N]
@@ -71,6 +68,9 @@ class QuickAnswers:
 
 def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswers:
     """Return the best of the published schedules and of a list rule, and the best quick bound.
+
+    Times without a common tick count with ten digits of the longest one, rounded up for the value
+    and down for the bound: one is of a schedule that is there, the other holds for all.
 
     Parameters
     ----------
@@ -96,31 +96,20 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     shape = _shape(
         instance.stage_to_device, instance.num_microbatches, is_split=instance.times.is_split
     )
-    if arrays:
-        figures = _given(instance, arrays)
-        found = [_answers(shape, part) for part in _parts(figures, shape)]
-        value, bound, *names = (np.concatenate(column) for column in zip(*found, strict=True))
-        return QuickAnswers(_plain(value), _plain(bound), *names)
-    scale = scale_of(instance, exact=False)
-    figures = _own(instance, scale.ticks)
-    value, bound, by, bound_by = (column[0] for column in _answers(shape, figures))
-    time = None if np.isnan(value) else scale.time(int(value))
-    return QuickAnswer(time, scale.time(math.ceil(bound)), by, bound_by)
-
-
-def _plain(times: Array) -> Array:
-    # Sums of doubles are off by a few parts in 1e14.
-    return np.where(times == np.rint(times), times, [float(f"{time:.13g}") for time in times])
-
-
-def _grain(amounts: Array) -> float:
-    # Powers of ten, by which short decimals become whole.
-    return float(10.0 ** math.floor(math.log10(GRAINS / amounts.max(initial=1))))
-
-
-def _whole(towards: Callable[[Array], Array], amounts: Array) -> IntArray:
-    # A product of doubles is off by less than a hundredth.
-    return towards(np.round(amounts, 2)).astype(np.int64)
+    figures = figures_of(instance, arrays)
+    parts = [_answers(shape, part) for part in _parts(figures, shape)]
+    value, bound, by, bound_by = (np.concatenate(column) for column in zip(*parts, strict=True))
+    is_valued = value < NEVER
+    values, bounds = figures.in_unit(value), figures.in_unit(bound)
+    if not arrays:
+        time = values[0] if is_valued[0] else None
+        return QuickAnswer(time, bounds[0], by[0], bound_by[0])
+    return QuickAnswers(
+        np.where(is_valued, np.array(values, dtype=np.float64), np.nan),
+        np.array(bounds, dtype=np.float64),
+        by,
+        bound_by,
+    )
 
 
 def _refuse_more(instance: Any) -> None:
@@ -147,111 +136,36 @@ def _refuse_more(instance: Any) -> None:
         )
 
 
-class _Figures(NamedTuple):
-    # Of N pipelines of S stages on D devices; times in ticks where there is one, else in its unit.
-
-    duration: Array  # [rows * S, N]
-    lag: Array  # [1 + 2 * S, N]: none, from each stage to the next, from each to the one before
-    held: Array  # float64[S, N]
-    late: Array  # float64[S, 1]: share of the activation that the weight gradient gives back
-    room: Array  # float64[D, N]
-
-    def columns(self, part: slice) -> _Figures:
-        cut = (self.duration[:, part], self.lag[:, part], self.held[:, part])
-        return _Figures(*cut, self.late, self.room[:, part])
-
-
-def _own(instance: PipelineInstance, ticks: Any) -> _Figures:
-    stages, devices = range(instance.num_stages), instance.stage_to_device
-    times = [[ticks(entry_at(e, s)) for s in stages] for e in instance.times.by_kind().values()]
-    hop = np.zeros((2, len(devices)), dtype=np.array(times).dtype)
-    for stage, (a, b) in enumerate(pairwise(devices)):
-        if a != b:
-            hop[0, stage] = ticks(entry_at(instance.p2p.latency, a, b))
-            hop[1, stage + 1] = ticks(entry_at(instance.p2p.latency, b, a))
-    memory = instance.memory
-    held, room = np.zeros(len(devices)), np.full(instance.num_devices, np.inf)
-    late = np.zeros((len(devices), 1))
-    if memory is not None:
-        held = np.array([float(entry_at(memory.activation, stage)) for stage in stages])
-        room = np.array([float(entry_at(memory.capacity, d)) for d in range(instance.num_devices)])
-        static = [float(entry_at(memory.static, stage)) for stage in stages]
-        room = room * (1 + 1e-9) - np.bincount(devices, static, instance.num_devices)
-        if instance.times.is_split:
-            shares = [entry_at(memory.released_by_backward_weight, stage) for stage in stages]
-            late = np.array(shares, dtype=np.float64)[:, None]
-    duration = np.array(times).reshape(-1, 1)
-    return _Figures(
-        duration, np.vstack([[[0]], hop.reshape(-1, 1)]), held[:, None], late, room[:, None]
-    )
-
-
-def _given(instance: PipelineInstance, arrays: dict[str, Any]) -> _Figures:
-    own = _own(instance, float)
-    stages, devices = instance.num_stages, instance.num_devices
-    tables = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
-    count = next(len(np.atleast_1d(table)) for table in tables.values())
-    names = [field for field, entry in instance.times if entry is not None]
-    known = [*names, *(["activation", "capacity"] if instance.memory else []), "latency"]
-    for name, table in tables.items():
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise InputError(f'expected an array of this pipeline, got "{name}"{hint}')
-        wide = {"latency": 0, "capacity": devices}.get(name, stages)
-        if table.shape not in {(count,), (count, wide)} or not (table >= 0).all():
-            table_of = f", or {count} x {wide}" if wide else ""
-            raise InputError(
-                f"expected {count} numbers >= 0{table_of}, got {table.shape}", field=name
-            )
-
-    def rows(name: str, default: Array) -> Array:
-        table = np.atleast_2d(tables[name].T) if name in tables else default
-        return np.broadcast_to(table, (len(default), count))
-
-    parts = own.duration.reshape(-1, stages, 1)
-    duration = np.concatenate([rows(n, part) for n, part in zip(names, parts, strict=True)])
-    lag = np.broadcast_to(own.lag, (len(own.lag), count))
-    if "latency" in tables:
-        crosses = np.diff(instance.stage_to_device) != 0
-        ahead = np.concatenate([[False], crosses, [False], [False], crosses])
-        lag = np.where(ahead[:, None], tables["latency"], 0.0)
-    room = np.broadcast_to(own.room, (devices, count))
-    if "capacity" in tables:
-        assert instance.memory is not None
-        capacity = np.array([float(entry_at(instance.memory.capacity, d)) for d in range(devices)])
-        more = rows("capacity", capacity[:, None]) - capacity[:, None]
-        room = room + more * (1 + 1e-9)
-    return _Figures(duration, lag, rows("activation", own.held), own.late, room)
-
-
-def _parts(figures: _Figures, shape: _Shape) -> Iterator[_Figures]:
-    count = figures.duration.shape[1]
+def _parts(figures: Figures, shape: _Shape) -> Iterator[Figures]:
+    count = len(figures.step)
     width = max(1, MOST_CELLS // max(1, shape.num_ends))
-    for first in range(0, count, width):
+    for first in range(0, max(1, count), width):
         yield figures.columns(slice(first, first + width))
 
 
-def _answers(shape: _Shape, figures: _Figures) -> tuple[Array, Array, Array, Array]:
-    """Return value, bound, and the names behind both, for each column."""
-    count = figures.duration.shape[1]
-    values = np.where(shape.fits(figures), shape.makespans(figures), np.inf)
+def _answers(shape: _Shape, figures: Figures) -> tuple[Array, Array, Array, Array]:
+    """Return value and bound of each column in ticks, and the names behind both.
+
+    Where nothing fits, the value is `NEVER` and its name None.
+    """
+    columns = np.arange(len(figures.step))
+    values = np.where(shape.fits(figures), shape.makespans(figures), NEVER)
     best = values.argmin(axis=0)
-    value = values[best, np.arange(count)].astype(np.float64)
+    value = values[best, columns]
     by = np.array(shape.names, dtype=object)[best]
     bounds = dict(_bounds(shape, figures))
     table = np.stack(list(bounds.values()))
     which = table.argmax(axis=0)
-    bound = table[which, np.arange(count)].astype(np.float64)
+    bound = table[which, columns]
     bound_by = np.array(list(bounds), dtype=object)[which]
-    open_columns = np.flatnonzero(value > bound * (1 + 1e-12)).tolist()
+    open_columns = np.flatnonzero(value > bound).tolist()
     expect(shape.problem.num_ops * len(open_columns))
     for column in open_columns:
-        found = shape.in_flight(figures, column)
-        if found < value[column] * (1 - 1e-9):
-            value[column], by[column] = found, IN_FLIGHT
-    by[np.isinf(value)] = None
-    value[np.isinf(value)] = np.nan
-    return value, np.fmin(bound, value), by, bound_by
+        makespan = shape.in_flight(figures, column)
+        if makespan < value[column]:
+            value[column], by[column] = makespan, IN_FLIGHT
+    by[value == NEVER] = None
+    return value, bound, by, bound_by
 
 
 class _Wave(NamedTuple):
@@ -296,9 +210,11 @@ class _Shape:
         for each in PUBLISHED:
             if each.orders is None or each.obstacle(instance) is not None:
                 continue
-            chains = resolved(problem, each.orders(request))
-            found = self._edges(chains)
-            with suppress(CycleError):
+            # Orders that this number of micro-batches has not, or that wait for each other, are
+            # left out. Looped BFS has neither fault, whatever the shape.
+            with suppress(NotApplicableError, CycleError):
+                chains = resolved(problem, each.orders(request))
+                found = self._edges(chains)
                 depths.append(Dag(problem.num_ops, *found).level)
                 edges.append(found)
                 self.names.append(each.name)
@@ -319,31 +235,29 @@ class _Shape:
         before, after, lag = map(np.concatenate, found)
         return before, after, lag
 
-    def _use(self, ops: IntArray) -> Array:
-        # Activations of each stage in use while each op of a device runs, in three parts: taken,
-        # given back by backwards, given back by weight gradients. Few rows are distinct.
+    def _use(self, ops: IntArray) -> IntArray:
+        # Activations of each stage while each op of a device runs: those whose backward has not
+        # ended, then those that wait for their weight gradient. Few rows are distinct.
         kinds, stages = len(self.problem.kinds), len(self.devices)
         table = np.zeros((len(ops) + 1, kinds * stages), dtype=np.int64)
         table[np.arange(1, len(ops) + 1), self.row[ops]] = 1
-        counts = np.cumsum(table, axis=0)
-        taken, given = counts[1:, :stages], counts[:-1, stages:]
-        if kinds == 2:
-            given = np.hstack([given, np.zeros_like(taken)])
-        return np.unique(np.hstack([taken, -given]), axis=0)
+        counts = np.cumsum(table, axis=0).reshape(-1, kinds, stages)
+        forwards, backwards = counts[1:, 0], counts[:-1, 1]
+        weights = counts[:-1, 2] if kinds == 3 else backwards
+        return np.unique(np.hstack([forwards - backwards, backwards - weights]), axis=0)
 
-    def fits(self, figures: _Figures) -> Array:
+    def fits(self, figures: Figures) -> Array:
         """Say which order fits which memory, bool[H, N]."""
-        held = figures.held
-        amounts = np.vstack([held, held * (1 - figures.late), held * figures.late])
-        found = np.zeros((len(self.names), held.shape[1]), dtype=bool)
-        for place, uses in enumerate(self._uses):
+        amounts = np.vstack([figures.held, figures.late])
+        fitting = np.zeros((len(self.names), amounts.shape[1]), dtype=bool)
+        for order, uses in enumerate(self._uses):
             peaks = np.stack([(use @ amounts).max(axis=0) for use in uses])
-            found[place] = (peaks <= figures.room).all(axis=0)
-        return found
+            fitting[order] = (peaks <= figures.room).all(axis=0)
+        return fitting
 
-    def makespans(self, figures: _Figures) -> Array:
+    def makespans(self, figures: Figures) -> Array:
         """Return the makespan of each order and pipeline, [H, N]."""
-        duration, lag = figures.duration, figures.lag
+        duration, lag = figures.slow
         ends = np.zeros((self.num_ends, duration.shape[1]), dtype=duration.dtype)
         count = self.problem.num_ops
         for level in self._levels:
@@ -351,26 +265,20 @@ class _Shape:
             ends[level.ops] = start + duration[self.row[level.ops % count]]
         return ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
 
-    def in_flight(self, figures: _Figures, column: int) -> float:
-        """Return the makespan of one pipeline by the list rule; infinite where it finds none."""
-        duration, lag = figures.duration[:, column], figures.lag[:, column]
+    def in_flight(self, figures: Figures, column: int) -> int:
+        """Return the makespan of one pipeline by the list rule, `NEVER` where it finds none."""
+        duration, lag = (table[:, column] for table in figures.slow)
         stages = len(self.devices)
-        is_whole = duration.dtype == np.int64
-        ticks = 1 if is_whole else _grain(duration)
-        rows = _whole(np.ceil, duration * ticks)
-        ahead = rows.copy()
-        ahead[: 2 * stages] += _whole(np.ceil, lag[1:] * ticks)
-        room, held = figures.room[:, column], figures.held[:, column]
-        grain = _grain(room[np.isfinite(room)])
-        taken = _whole(np.ceil, held * grain)
+        ahead = duration.copy()
+        ahead[: 2 * stages] += lag[1:]
+        held, late = figures.held[:, column], figures.late[:, column]
         freed = np.zeros((len(duration) // stages, stages), dtype=np.int64)
-        freed[1] = taken - np.ceil(taken * figures.late[:, 0]).astype(np.int64)
-        freed[-1] = taken - freed[1:-1].sum(axis=0)
+        freed[1] = held - late
+        freed[-1] += late
         most = np.full(stages, self.microbatches)
-        free = _whole(np.floor, np.minimum(room * grain, 2.0**60))
-        memory = (taken, freed.ravel(), free)
-        start = starts_in_flight(self.devices, (rows, ahead), memory, most, self.microbatches)
-        return math.inf if start is None else float((start + rows[self.row]).max() / ticks)
+        memory = (held, freed.ravel(), figures.room[:, column])
+        start = starts_in_flight(self.devices, (duration, ahead), memory, most, self.microbatches)
+        return NEVER if start is None else int((start + duration[self.row]).max())
 
 
 def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:
@@ -389,12 +297,16 @@ def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:
     return [_Wave(ops, *table[:, ops]) for ops in np.split(ranked, cuts)]
 
 
-def _bounds(shape: _Shape, figures: _Figures) -> Iterator[tuple[str, Array]]:
-    """Yield name and value of each bound, [N]; every device and the way of one micro-batch."""
+def _bounds(shape: _Shape, figures: Figures) -> Iterator[tuple[str, IntArray]]:
+    """Yield name and ticks of each bound, [N]; every device and the way of one micro-batch.
+
+    Some optimal schedule starts every op at a sum of times, so the optimum is whole in ticks.
+    """
     devices, count = shape.devices, shape.microbatches
     stages = len(devices)
-    duration = figures.duration.reshape(-1, stages, figures.duration.shape[1])
-    there, back = figures.lag[1 : 1 + stages], figures.lag[1 + stages :]
+    times, lag = figures.fast
+    duration = times.reshape(len(times) // stages, stages, times.shape[1])
+    there, back = lag[1 : 1 + stages], lag[1 + stages :]
     forward, returning = duration[0], duration[1]
     weight = duration[2] if len(duration) == 3 else np.zeros_like(forward)
     head = np.zeros_like(forward)
@@ -409,37 +321,39 @@ def _bounds(shape: _Shape, figures: _Figures) -> Iterator[tuple[str, Array]]:
     trip = forward + returning
     trip[:-1] += there[:-1] + back[1:]
     trip = np.cumsum(trip[::-1], axis=0)[::-1]
-    held, works, areas, returns = figures.held, [], [], []
-    for device in range(len(figures.room)):
+    held, late = figures.held.astype(np.float64), figures.late.astype(np.float64)
+    works, areas, returns = [], [], [np.zeros_like(head[0])]
+    for device, room in enumerate(figures.room):
         mine = np.flatnonzero(devices == device)
         first, last = head[mine].min(axis=0), tail[mine].min(axis=0)
         inside = load[mine].sum(axis=0) + last
         through = passing[mine].sum(axis=0) + home[mine].min(axis=0)
         works.append(first + np.maximum(inside, through))
-        room = figures.room[device]
-        if not np.isfinite(room).all():
-            continue
-        area = held[mine] * (trip[mine] + figures.late[mine] * weight[mine])
-        safe = np.where(room > 0, room, np.inf)
-        areas.append(first + last + count * area.sum(axis=0) / safe)
+        area = count * (held[mine] * trip[mine] + late[mine] * weight[mine]).sum(axis=0)
+        is_limited = (room > 0) & (room < UNLIMITED)
+        areas.append(first + last + _over(area, np.where(is_limited, room, np.inf)))
         if len(mine) == 1:
             ways = (duration, head, trip, tail)
             returns.append(_first_return(mine[0], count, room, figures, *ways))
     yield "work", np.max(works, axis=0)
-    if areas:
-        yield "memory-time", np.max(areas, axis=0)
-    if returns:
-        yield "first-return", np.max(returns, axis=0)
+    yield "memory-time", np.max(areas, axis=0)
+    yield "first-return", np.max(returns, axis=0)
 
 
-def _first_return(stage: int, count: int, room: Array, figures: _Figures, *ways: Array) -> Array:
+def _over(area: Array, room: Array) -> IntArray:
+    # Sums, products and the quotient of doubles are off by less than 1e-12 of themselves.
+    return np.ceil(area / room * (1 - 1e-12)).astype(np.int64)
+
+
+def _first_return(
+    stage: int, count: int, room: IntArray, figures: Figures, *ways: IntArray
+) -> IntArray:
     # Until the first backward has given memory back, a device runs as many forwards as it holds.
     duration, head, trip, tail = ways
-    held, parts = figures.held[stage], duration[:, stage]
-    fit = np.clip(np.floor(room / np.where(held > 0, held, np.inf)), 0, count)
-    fit = np.where(held > 0, fit, count)
+    held, late, parts = figures.held[stage], figures.late[stage], duration[:, stage]
+    fit = np.where(held > 0, np.clip(room // np.maximum(held, 1), 0, count), count)
     # Where the weight gradient gives back all, it has to end too.
-    first = parts[1:].sum(axis=0) if figures.late[stage] == 1 else parts[1]
-    rest = parts.sum(axis=0) * count - fit * parts[0] - first
-    found = head[stage] + trip[stage] + first - parts[1] + rest + tail[stage]
-    return np.where(fit < count, found, 0)
+    weight = np.where(late == held, parts[2:].sum(axis=0), 0)
+    rest = parts.sum(axis=0) * count - fit * parts[0] - parts[1] - weight
+    span = head[stage] + trip[stage] + weight + rest + tail[stage]
+    return np.where(fit < count, span, 0)

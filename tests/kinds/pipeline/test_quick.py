@@ -21,8 +21,13 @@ def drawn(seed: int) -> dict[str, Any]:
     devices, placement = rng.choice([2, 3, 4]), rng.choice(["linear", "interleaved", "vshape"])
     stages = devices * (1 if placement == "linear" else 2)
 
-    def times() -> list[int]:
-        return [rng.randint(1, 20) for _ in range(stages)]
+    def times() -> list[float]:
+        return [digits(rng.uniform(1, 20)) for _ in range(stages)]
+
+    # Whole numbers, decimals with and without rounding of doubles, and no common tick at all.
+    digits = rng.choice(
+        [round, lambda time: round(time, 2), lambda time: round(time) * 0.1, lambda time: time]
+    )
 
     halves = ("backward_input", "backward_weight") if rng.random() < 0.7 else ("backward",)
     memory = {
@@ -45,7 +50,7 @@ def drawn(seed: int) -> dict[str, Any]:
 def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
     document = drawn(seed)
     pipeline = ppsolve.PipelineInstance(**document)
-    found, known = ppsolve.quick(pipeline), ppsolve.optimize(pipeline, time_limit=5, workers=1)
+    found, known = ppsolve.quick(pipeline), ppsolve.optimize(pipeline, time_limit=2, workers=1)
     if known.value is None:
         assert found.value is None
         return
@@ -61,12 +66,13 @@ def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
     )
     if found.by in FIXED:
         assert found.value == published[found.by]
+    assert found.bound <= (np.inf if found.value is None else found.value)
     twice = {name: [row, row] for name, row in document["times"].items()}
     columns = ppsolve.quick(pipeline, **twice)
-    assert columns.value == pytest.approx(
-        [np.nan if found.value is None else found.value] * 2, rel=1e-9, nan_ok=True
-    )
-    assert columns.bound == pytest.approx([found.bound] * 2, abs=1)
+    assert columns.value.tolist() == pytest.approx([found.value or np.nan] * 2, rel=0, nan_ok=True)
+    assert columns.bound.tolist() == [found.bound] * 2
+    assert columns.by.tolist() == [found.by] * 2
+    assert columns.bound_by.tolist() == [found.bound_by] * 2
 
 
 def pipeline(**changes: Any) -> ppsolve.PipelineInstance:
@@ -123,6 +129,94 @@ def test_times_of_many_digits_keep_them_in_arrays():
         base = pipeline(num_devices=1, num_microbatches=16, times={"forward": 1, "backward": 1})
         found = ppsolve.quick(base, forward=[[time]], backward=[[time]])
         assert (found.value.tolist(), found.bound.tolist()) == ([expected], [expected])
+
+
+@pytest.mark.parametrize("halves", [("backward",), ("backward_input", "backward_weight")])
+def test_orders_that_a_number_of_microbatches_does_not_have_are_left_out(halves):
+    """Interleaved 1F1B has no groups for 5 micro-batches on 2 devices; looped BFS runs them."""
+    times = {"forward": 1} | dict.fromkeys(halves, 2)
+    odd = pipeline(
+        num_devices=2, num_microbatches=5, placement="interleaved", times=times, memory=None
+    )
+    found, known = ppsolve.quick(odd), ppsolve.optimize(odd, time_limit=0)
+    looped = next(entry.value for entry in known.heuristics if entry.name == "looped-bfs")
+    assert found.bound <= known.value <= found.value <= looped
+
+
+def test_an_activation_of_millions_of_memories_does_not_wrap_around():
+    """Cut into 2^40 parts of the memory, 9.3e6 memories are more than 64 bits hold."""
+    small = {"capacity": 1, "activation": 9.3e6}
+    assert ppsolve.quick(pipeline(memory=small)).value is None
+    columns = ppsolve.quick(pipeline(), activation=[9.3e6, 1, 1e15], capacity=[1, 4, 1e-3])
+    assert np.isnan(columns.value).tolist() == [True, False, True]
+
+
+def test_a_bound_is_a_whole_tick_and_the_same_in_arrays():
+    """Stage 0 holds half of its memory for 31 three times: 46.5, and whole times end at 47."""
+    backward = [4, 4, 4, 3]
+    held = pipeline(
+        num_microbatches=3,
+        times={"forward": 4, "backward": backward},
+        p2p={"latency": 0},
+        memory={"capacity": 2, "activation": 1},
+    )
+    found, columns = ppsolve.quick(held), ppsolve.quick(held, backward=[backward], forward=[4])
+    assert (found.bound, found.bound_by) == (47, "memory-time")
+    assert (columns.bound[0], columns.bound_by[0]) == (47, "memory-time")
+
+
+def test_times_without_a_common_tick_are_rounded_down_for_bounds_and_up_for_values():
+    """Four forwards of 0.33333333333 and backwards of 0.70710678118 on one device, in ten digits.
+
+    4 x (0.3333333333 + 0.7071067811) and 4 x (0.3333333334 + 0.7071067812).
+    """
+    endless = pipeline(
+        num_devices=1,
+        num_microbatches=4,
+        times={"forward": 1 / 3, "backward": 0.5**0.5},
+        memory=None,
+    )
+    found = ppsolve.quick(endless)
+    assert (found.bound, found.value) == (4.1617604576, 4.1617604584)
+    columns = ppsolve.quick(endless, forward=[1 / 3] * 2, backward=[0.5**0.5] * 2)
+    assert columns.bound.tolist() == [found.bound] * 2
+    assert columns.value.tolist() == [found.value] * 2
+
+
+@pytest.mark.parametrize(
+    ("activation", "capacity", "value"),
+    [
+        (1, 2, 6),
+        (1.0000000001, 2, 8),
+        (0.1, 0.2, 6),
+        (0.3, 0.1 + 0.1 + 0.1 + 0.3, 6),
+        (0.7231987239871234, 2 * 0.7231987239871234, 6),
+    ],
+)
+def test_an_order_that_needs_a_ten_billionth_more_than_the_memory_does_not_fit(
+    activation, capacity, value
+):
+    """Two stages of 1 and 1: two micro-batches in flight take 6, one after the other 8."""
+    memory = {"capacity": capacity, "activation": activation}
+    pair = pipeline(
+        num_devices=2,
+        num_microbatches=2,
+        times={"forward": 1, "backward": 1},
+        p2p={"latency": 0},
+        memory=memory,
+    )
+    columns = ppsolve.quick(pair, activation=[activation], capacity=[capacity])
+    assert ppsolve.quick(pair).value == columns.value[0] == value
+
+
+def test_no_columns_have_no_answers():
+    assert len(ppsolve.quick(pipeline(), forward=[]).value) == 0
+
+
+def test_a_capacity_of_arrays_may_have_no_limit():
+    free, columns = pipeline(memory=None), ppsolve.quick(pipeline(), capacity=[np.inf, 4])
+    assert columns.value[0] == ppsolve.quick(free).value
+    assert columns.bound[0] == ppsolve.quick(free).bound
 
 
 def test_many_columns_are_cut_into_parts(monkeypatch):
@@ -184,6 +278,8 @@ def test_what_is_no_pipeline_is_refused(given):
         ({"forward": [[1, 2]]}, r"expected 1 numbers >= 0, or 1 x 4, got \(1, 2\)"),
         ({"forward": [1, 2], "latency": [1]}, r"expected 2 numbers >= 0, got \(1,\)"),
         ({"capacity": [-1, 2]}, "expected 2 numbers >= 0"),
+        ({"forward": [np.inf]}, r"expected 0 or numbers from 1E-30 to 1E\+15, got inf"),
+        ({"latency": [1, 1e16]}, r"expected 0 or numbers from 1E-30 to 1E\+15, got 1e\+16"),
     ],
 )
 def test_arrays_of_another_shape_are_refused(arrays, words):
