@@ -55,8 +55,9 @@ def stress(
     Returns
     -------
     StressReport
-        The best schedule first, then each feasible heuristic of a result, unless replicas exchange
-        micro-batches and the best schedule has another assignment; times in the instance's unit.
+        The best schedule first, then each feasible heuristic of a result that runs the same ops in
+        the same planned times: not with other memory modes or blocks, nor another assignment of
+        micro-batches to replicas. Times in the instance's unit.
 
     Raises
     ------
@@ -79,11 +80,15 @@ def _contenders(
         raise InputError(f"it breaks a rule: {broken[0]}", source=source, field="schedule")
     entries = found.heuristics if isinstance(found, Result) else [found] if found else []
     schedules = {_name(found): schedule.normalised()}
-    problem = kind_of(instance).lower(instance)
-    for place, entry in enumerate(entries if _is_of_same_ops(problem, schedule.problem) else ()):
+    kind = kind_of(instance)
+    for place, entry in enumerate(entries):
         if entry.status is HeuristicStatus.FEASIBLE and entry.orders is not None:
             at = f"heuristics[{place}].orders"
-            own = _renumbered(_schedule_of(entry, instance, problem, source, at), schedule.problem)
+            problem = kind.lower(instance, document=entry.model_dump(mode="json"))
+            own = _schedule_of(entry, instance, problem, source, at)
+            if not _is_of_same_ops(own.problem, schedule.problem):
+                continue
+            own = _renumbered(own, schedule.problem)
             if np.array_equal(schedules.setdefault(entry.name, own).start, own.start):
                 # The one of the document, but with what its ops wait for besides.
                 schedules[entry.name] = own
@@ -96,17 +101,30 @@ def _name(found: Result | HeuristicEntry | None) -> str:
 
 
 def _is_of_same_ops(one: Problem, other: Problem) -> bool:
-    first, second = _labels(one), _labels(other)
-    return np.array_equal(first[:, np.lexsort(first)], second[:, np.lexsort(second)])
+    """Whether two problems have the same ops, and plan the same time for each.
+
+    Memory modes, blocks and assignments give an instance other ops, or ops that take longer.
+    """
+    if one.num_ops != other.num_ops:
+        return False
+    rows, others = _by_label(one), _by_label(other)
+    first, second = _labels(one)[:, rows], _labels(other)[:, others]
+    is_same = np.array_equal(first, second) and (one.kinds, one.scale) == (other.kinds, other.scale)
+    return is_same and np.array_equal(one.duration[rows], other.duration[others])
 
 
 def _labels(problem: Problem) -> IntArray:
     return np.stack([problem.kind, problem.stage, problem.microbatch, problem.device])
 
 
+def _by_label(problem: Problem) -> IntArray:
+    order: IntArray = np.lexsort(_labels(problem))
+    return order
+
+
 def _renumbered(schedule: Schedule, problem: Problem) -> Schedule:
     number = np.empty(problem.num_ops, dtype=np.int64)
-    number[np.lexsort(_labels(schedule.problem))] = np.lexsort(_labels(problem))
+    number[_by_label(schedule.problem)] = _by_label(problem)
     start, waits = np.empty_like(schedule.start), schedule.waits
     start[number] = schedule.start
     if waits is not None:

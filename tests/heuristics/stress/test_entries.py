@@ -95,3 +95,56 @@ def test_a_backward_that_stays_in_one_piece_does_so_whatever_ops_take():
     planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
     assert planned["1f1b"] == 12
     assert planned[result.best_by] == 9
+
+
+def recomputed(place, capacity):
+    """Return what a stage of 1 and 5 with room for its activation of 10 or less does in a run."""
+    full = {"name": "full", "time": 2, "held": 0}
+    memory = {
+        "capacity": capacity,
+        "activation": 10,
+        "recompute": {"modes": [full], "decide": "stage", "place": place},
+    }
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=1, num_microbatches=2, times={"forward": 1, "backward": 5}, memory=memory
+    )
+    return ppsolve.optimize(pipeline, time_limit=0.3, deterministic=True)
+
+
+def test_entries_whose_modes_add_ops_are_left_out():
+    """The best schedule keeps 2 x (1 + 5); recomputing adds an op of 2 to each micro-batch."""
+    result = recomputed("anytime", 12.5)
+    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    said = {entry.name: entry.makespan for entry in result.heuristics}
+    assert (planned["keep-all"], said["recompute-full"]) == (12, 16)
+    assert "recompute-full" not in planned
+
+
+def test_entries_whose_modes_lengthen_ops_are_left_out():
+    """Recomputing before the backward makes it 7: the same ops, 16 in place of 12."""
+    result = recomputed("before_backward", 12.5)
+    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    said = {entry.name: entry.makespan for entry in result.heuristics}
+    assert (planned["keep-all"], said["recompute-full"]) == (12, 16)
+    assert "recompute-full" not in planned
+
+
+def test_entries_with_the_modes_of_the_best_schedule_are_replayed():
+    """Without room for an activation all is recomputed: 2 x (1 + 2 + 5)."""
+    assert not unlike(recomputed("anytime", 10))
+
+
+def test_entries_with_other_blocks_are_left_out():
+    """Blocks of 3 + 4 gain nothing: 1F1B runs none and takes 4 x 7, combined 1F1B runs two."""
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=3,
+        times={"forward": 3, "backward": 4},
+        overlap={"ratio": 1},
+    )
+    result = ppsolve.optimize(pipeline, time_limit=0)
+    fused = {entry.name: bool(entry.fused) for entry in result.heuristics}
+    assert (result.best_by, fused["1f1b"], fused["combined-1f1b"]) == ("1f1b", False, True)
+    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    assert planned["gpipe"] == planned["1f1b"] == 28
+    assert "combined-1f1b" not in planned
