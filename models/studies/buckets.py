@@ -27,7 +27,7 @@ class BucketAdvice(ReportedFile):
     kind: Literal["buckets"] = "buckets"
     name: str
     time_unit: str
-    latency: Figure
+    latency: Figure | dict[str, Figure]  # of all collectives, or by group or type
     bound: Figure
     rows: tuple[BucketRow, ...]
     buckets: tuple[tuple[str, ...], ...]

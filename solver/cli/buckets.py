@@ -12,14 +12,19 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_options
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_outputs, deliver, save, stdout_console
-from ppsolve.solver.studies.buckets import advise_buckets
+from ppsolve.solver.studies.buckets import ALL_COLLECTIVES, advise_buckets
 from ppsolve.solver.views.buckets import buckets_report
 
 
 def buckets_command(
     instance: Annotated[Path, argument("INSTANCE", "A program (kind overlap); - is stdin.")],
     latency: Annotated[
-        float, value("X", "Time that each merged collective saves, in the instance's unit.")
+        list[str],
+        value(
+            "[NAME=]X",
+            "Time that each merged collective saves, in the instance's unit: of all, or of a "
+            "group, a type or group/type; repeatable.",
+        ),
     ],
     time_limit: Annotated[float, opt.time_limit("Wall seconds.")] = 30.0,
     seed: opt.Seed = 0,
@@ -33,14 +38,22 @@ def buckets_command(
 
     Neighbours of one group and type may be merged: fixed sizes are tried, then single merges and
     cuts. Each bucket starts when the last of its collectives may, and holds its memory until the
-    last use of any.
+    last use of any. E.g. `--latency 15`, or `--latency 15 --latency all_reduce=20 --latency tp=4`.
     """
     check_outputs({"--output": output, "--program-out": program_out}, instance)
     program: Any = load_instance(instance)
     if program.kind != "overlap":
         raise InputError("expected a program (kind overlap)", source=str(instance), field="kind")
+    numbers = (opt.named_number(text, "--latency", "[NAME=]X") for text in latency)
+    by_name = {name or ALL_COLLECTIVES: number for name, number in numbers}
+    is_general = by_name.keys() == {ALL_COLLECTIVES}
     with about_options({"latency": "--latency"}):
-        found = advise_buckets(program, latency, time_limit=time_limit, seed=seed)
+        found = advise_buckets(
+            program,
+            by_name[ALL_COLLECTIVES] if is_general else by_name,
+            time_limit=time_limit,
+            seed=seed,
+        )
     if program_out is not None:
         save(program_out, instance_text(found.program))
     if not deliver(found, output, as_json=as_json):

@@ -276,3 +276,22 @@ def own_specs(specs: Iterable[str]) -> list[str]:
                 raise InputError(f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names')
             found.append(find_heuristic(spec).name)
     return found
+
+
+def named_number(text: str, option: str, form: str) -> tuple[str, float]:
+    """Return name and number of ``NAME=NUMBER``; the name may be missing, then it is empty.
+
+    Parameters
+    ----------
+    text, option, form
+        What was given, and how an error names the option and what would be right.
+
+    Returns
+    -------
+    str, float
+    """
+    name, _, number = text.rpartition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise InputError(f"expected {form}, got {text[:40]!r}", field=option) from None

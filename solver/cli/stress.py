@@ -54,13 +54,17 @@ def stress_command(
     data = read_json(file)
     by_kind = _recorded(trace or [], data) | {
         kind or ALL_KINDS: number
-        for kind, number in (_pair(text, "--jitter", "[KIND=]CV") for text in jitter or ())
+        for kind, number in (
+            opt.named_number(text, "--jitter", "[KIND=]CV") for text in jitter or ()
+        )
     }
     if not by_kind:
         raise InputError("expected --jitter or --trace, e.g. --jitter 0.014")
     factors = {
         _device(device): number
-        for device, number in (_pair(text, "--slow", "DEVICE=FACTOR") for text in slow or ())
+        for device, number in (
+            opt.named_number(text, "--slow", "DEVICE=FACTOR") for text in slow or ()
+        )
     }
     found = stress(
         data,
@@ -99,15 +103,6 @@ def _kinds_in(result: Any) -> Iterator[str]:
     for op in ops if isinstance(ops, list) else ():
         if isinstance(op, dict) and isinstance(op.get("kind"), str):
             yield op["kind"]
-
-
-def _pair(text: str, option: str, form: str) -> tuple[str, float]:
-    """Return name and number of ``NAME=NUMBER``; the name may be missing, then it is empty."""
-    name, _, number = text.rpartition("=")
-    try:
-        return name.strip(), float(number)
-    except ValueError:
-        raise InputError(f"expected {form}, got {text[:40]!r}", field=option) from None
 
 
 def _device(text: str) -> int:

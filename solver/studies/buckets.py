@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import chain, pairwise
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.studies.buckets import BucketAdvice, BucketRow
@@ -20,12 +21,19 @@ from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock
 
 SIZES = (1, 2, 4, 8, 16)
+ALL_COLLECTIVES = "*"
+"""Name of the latency of all collectives that no other name is about."""
+
 Partition = tuple[tuple[int, ...], ...]
 """Places of the collectives of each bucket, in program order."""
 
 
 def advise_buckets(
-    instance: OverlapInstance, latency: float, *, time_limit: float = 30.0, seed: int = 0
+    instance: OverlapInstance,
+    latency: float | Mapping[str, float],
+    *,
+    time_limit: float = 30.0,
+    seed: int = 0,
 ) -> BucketAdvice:
     """Find which collectives to merge, of neighbours of one group and type.
 
@@ -36,8 +44,10 @@ def advise_buckets(
     ----------
     instance : OverlapInstance
         The program.
-    latency : float
-        Time that a collective takes whatever its size, in the unit of the instance.
+    latency : float or mapping of str to float
+        Time that a collective takes whatever its size, in the unit of the instance: of all, or by
+        name. A name is a group and a type (``tp/all_reduce``), a group, a type, or ``*`` for all
+        others; of several about one collective the first of these counts.
     time_limit : float
         Seconds.
     seed : int
@@ -46,18 +56,57 @@ def advise_buckets(
     Returns
     -------
     BucketAdvice
-        Never worse than the best fixed size.
+        Never worse than anything in its table.
 
     Raises
     ------
     InputError
-        The latency is negative, or longer than a collective takes.
+        A latency is negative, or longer than a collective takes that it is about; a collective has
+        none; or nothing has the name.
     """
-    shortest = min((instance.nodes[c].duration for c in _comms(instance)), default=Decimal(0))
-    if not 0 <= latency <= shortest:
-        text = f"expected 0 to {shortest}, the time of the shortest collective, got {latency:g}"
-        raise InputError(text, field="latency")
-    return _BucketSearch(instance, Fraction(repr(float(latency))), Clock(time_limit), seed).run()
+    by_name = latency if isinstance(latency, Mapping) else {ALL_COLLECTIVES: latency}
+    search = _BucketSearch(instance, _latencies(instance, by_name), Clock(time_limit), seed)
+    return search.run(dict(latency) if isinstance(latency, Mapping) else float(latency))
+
+
+def _latencies(instance: OverlapInstance, by_name: Mapping[str, float]) -> dict[int, Decimal]:
+    """Return the latency of each collective, by its place."""
+    names = {comm: _names_of(instance, comm) for comm in _comms(instance)}
+    _refuse_unknown(by_name, {ALL_COLLECTIVES, *chain.from_iterable(names.values())})
+    latencies: dict[int, Decimal] = {}
+    shortest = dict.fromkeys(by_name, Decimal("inf" if names else 0))
+    for comm, own in names.items():
+        name = next((name for name in own if name in by_name), None)
+        if name is None:
+            text = f'expected a latency of "{own[0]}", or one of all collectives'
+            raise InputError(text, field="latency")
+        shortest[name] = min(shortest[name], instance.nodes[comm].duration)
+        latencies[comm] = Decimal(repr(float(by_name[name])))
+    for name, latency in by_name.items():
+        _refuse_long(name, latency, shortest[name])
+    return latencies
+
+
+def _refuse_unknown(names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            text = f'no collective has the group or type "{name[:60]}"'
+            raise InputError(text + did_you_mean(name[:60], sorted(known)), field="latency")
+
+
+def _names_of(instance: OverlapInstance, comm: int) -> tuple[str, ...]:
+    # Of latencies with these names the first is that of the collective.
+    group, collective = _type_of(instance, comm)
+    if collective is None:
+        return group, ALL_COLLECTIVES
+    return f"{group}/{collective}", group, collective, ALL_COLLECTIVES
+
+
+def _refuse_long(name: str, latency: float, shortest: Decimal) -> None:
+    if not (isfinite(latency) and 0 <= Decimal(repr(float(latency))) <= shortest):
+        of = "" if name == ALL_COLLECTIVES else f' of "{name}"'
+        text = f"expected 0 to {shortest}, the time of the shortest collective{of}, "
+        raise InputError(f"{text}got {latency:g}", field="latency")
 
 
 def _comms(instance: OverlapInstance) -> list[int]:
@@ -90,14 +139,14 @@ def fixed(instance: OverlapInstance, size: int) -> Partition:
 
 
 def merged(
-    instance: OverlapInstance, partition: Partition, latency: Fraction
+    instance: OverlapInstance, partition: Partition, latencies: Mapping[int, Decimal]
 ) -> OverlapInstance | None:
     """Return the program with its collectives merged, None where one would wait for itself.
 
     Parameters
     ----------
-    instance, partition, latency
-        The program, its buckets, and the time that each merged collective saves.
+    instance, partition, latencies
+        The program, its buckets, and the time that each collective saves where it is merged.
 
     Returns
     -------
@@ -112,8 +161,8 @@ def merged(
             stands[other] = first
             stands[instance.wait_of[other]] = instance.wait_of[first]
             one, more = nodes[first], nodes[other]
-            saved = Fraction(repr(one["duration"])) + Fraction(repr(more["duration"])) - latency
-            one["duration"] = float(saved)
+            both = Decimal(repr(one["duration"])) + Decimal(repr(more["duration"]))
+            one["duration"] = float(both - latencies[other])
             one["bytes"] = one.get("bytes", 0) + more.get("bytes", 0)
     name = {node["name"]: nodes[stands[place]]["name"] for place, node in enumerate(nodes)}
     found: dict[int, dict[str, Any]] = {}
@@ -154,31 +203,35 @@ def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 class _BucketSearch:
     def __init__(
-        self, instance: OverlapInstance, latency: Fraction, clock: Clock, seed: int
+        self, instance: OverlapInstance, latencies: Mapping[int, Decimal], clock: Clock, seed: int
     ) -> None:
-        self.instance, self.latency, self.clock = instance, latency, clock
+        self.instance, self.latencies, self.clock = instance, latencies, clock
         self.rng = np.random.default_rng(seed)
+        # The best schedule of each partition: a later run of the same one may end with a worse one.
         self.known: dict[Partition, tuple[BucketRow, float]] = {}
 
-    def run(self) -> BucketAdvice:
+    def run(self, latency: float | dict[str, float]) -> BucketAdvice:
         most = max(len(_comms(self.instance)), 1)
         sizes = [size for size in SIZES if size < most] + [most]
-        partitions = {size: fixed(self.instance, size) for size in sizes}
-        names = {1: "as it is", most: "all in one"}
-        for size, partition in partitions.items():
-            self._rate(partition, names.get(size, f"{size} each"))
+        named = {most: "all in one", 1: "as it is"}
+        names: dict[Partition, str] = {}
+        for size in sizes:
+            names.setdefault(fixed(self.instance, size), named.get(size, f"{size} each"))
+        for partition in names:
+            self._rate(partition)
         best = min(self.known, key=lambda each: self.known[each][1])
         best = self._improved(best)
         limit = max(0.0, self.clock.left / 2)
         bound = optimize(self._without_latency(), time_limit=limit).bound or 0
-        row, _ = self._rate(best, "searched", limit=limit)
-        rows = [row, *(each for each, _ in self.known.values() if each.name != "searched")]
-        program = merged(self.instance, best, self.latency)
+        self._rate(best, limit=limit)
+        rows = [self._row(best, "searched")]
+        rows += [self._row(partition, name) for partition, name in names.items()]
+        program = merged(self.instance, best, self.latencies)
         assert program is not None
         return BucketAdvice(
             name=self.instance.name,
             time_unit=self.instance.time_unit,
-            latency=float(self.latency),
+            latency=latency,
             bound=bound,
             rows=tuple(rows),
             buckets=tuple(
@@ -195,29 +248,31 @@ class _BucketSearch:
         Where a group has several types, its collectives have any order: a bucket takes a later one
         past those of another type.
         """
-        nodes = [
-            node.model_copy(update={"duration": node.duration - Decimal(float(self.latency))})
-            if node.kind is NodeKind.COMM
-            else node
-            for node in self.instance.nodes
-        ]
+        nodes = list(self.instance.nodes)
+        for comm, latency in self.latencies.items():
+            rest = nodes[comm].duration - latency
+            nodes[comm] = nodes[comm].model_copy(update={"duration": rest})
         types = {_type_of(self.instance, comm) for comm in _comms(self.instance)}
         order = self.instance.collective_order
         order = order if len(types) == len(self.instance.groups) else "free"
         return self.instance.model_copy(update={"nodes": tuple(nodes), "collective_order": order})
 
-    def _rate(self, partition: Partition, name: str, limit: float = 0.0) -> tuple[BucketRow, float]:
-        program = merged(self.instance, partition, self.latency)
-        row = BucketRow(name=name, collectives=len(partition))
+    def _rate(self, partition: Partition, limit: float = 0.0) -> float:
+        """Search for a schedule of a partition; return the best makespan that is known of it."""
+        program = merged(self.instance, partition, self.latencies)
+        row = BucketRow(name="", collectives=len(partition))
         if program is not None:
             result: Any = optimize(program, time_limit=limit)
             if result.value is not None:
                 peak = result.peak_live_bytes or None
                 row = row.model_copy(update={"makespan": result.value, "peak_live_bytes": peak})
-        found = row, float("inf") if row.makespan is None else float(row.makespan)
-        if partition not in self.known or found[1] < self.known[partition][1]:
-            self.known[partition] = found
-        return found
+        makespan = float("inf") if row.makespan is None else float(row.makespan)
+        if partition not in self.known or makespan < self.known[partition][1]:
+            self.known[partition] = row, makespan
+        return self.known[partition][1]
+
+    def _row(self, partition: Partition, name: str) -> BucketRow:
+        return self.known[partition][0].model_copy(update={"name": name})
 
     def _improved(self, best: Partition) -> Partition:
         share = self.clock.share(0.5)
@@ -232,7 +287,7 @@ class _BucketSearch:
         for place in places:
             if share.is_over:
                 return None
-            if self._rate(tried[place], "searched")[1] < self.known[best][1]:
+            if self._rate(tried[place]) < self.known[best][1]:
                 return tried[place]
         return None
 

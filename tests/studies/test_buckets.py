@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from fractions import Fraction
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.studies.buckets import BucketAdvice
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.studies.buckets import advise_buckets, fixed, merged
+from ppsolve.solver.studies.buckets import _latencies, advise_buckets, fixed, merged
 from tests.kinds.overlap.bruteforce import optimum, random_document
 from tests.kinds.overlap.cases import program
 from tests.marks import first
@@ -40,6 +40,11 @@ def sharded(layers: int, gather: float = 5, compute: float = 4) -> OverlapInstan
     return program(*nodes)
 
 
+def alike(instance: OverlapInstance, latency: Any) -> dict[int, Decimal]:
+    """Return one latency for all collectives."""
+    return dict.fromkeys(instance.of_kind(NodeKind.COMM), Decimal(latency))
+
+
 def partitions(instance: OverlapInstance) -> list[Any]:
     """Return every way to cut the one run of collectives into buckets."""
     (run_of,) = fixed(instance, 1000)
@@ -60,7 +65,9 @@ def test_the_best_buckets_are_found(latency: int) -> None:
     instance = sharded(5)
     best = min(
         float(optimum(json.loads(each.model_dump_json(exclude_none=True))).makespan or 0)
-        for each in (merged(instance, way, Fraction(latency)) for way in partitions(instance))
+        for each in (
+            merged(instance, way, alike(instance, latency)) for way in partitions(instance)
+        )
         if each is not None
     )
     found = advise_buckets(instance, latency, time_limit=10)
@@ -91,7 +98,7 @@ def test_a_bucket_that_would_wait_for_itself_is_none() -> None:
         {"name": "wb", "kind": "wait", "deps": ["b"]},
     ]
     instance = program(*nodes)
-    assert merged(instance, ((0, 3),), Fraction(1)) is None
+    assert merged(instance, ((0, 3),), alike(instance, 1)) is None
     assert advise_buckets(instance, 1).buckets == ()
 
 
@@ -128,6 +135,103 @@ def test_what_is_not_merged_keeps_its_order() -> None:
     """Frozen collectives, and what stands between them, stay where they were."""
     instance = OverlapInstance.parse(random_document(random.Random(30), most=12))
     singles = tuple((comm,) for comm in instance.of_kind(NodeKind.COMM))
-    same = merged(instance, singles, Fraction(1, 2))
+    same = merged(instance, singles, alike(instance, "0.5"))
     assert same is not None
     assert [node.name for node in same.nodes] == [node.name for node in instance.nodes]
+
+
+def test_the_answer_is_the_best_schedule_of_its_buckets_not_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The best buckets are searched once more, with a limit; that run may end with a longer one."""
+
+    def worse_within_a_limit(instance: OverlapInstance, *, time_limit: float) -> Any:
+        result = ppsolve.optimize(instance, time_limit=0)
+        longer = {"value": 2 * result.value} if time_limit and result.value else {}
+        return result.model_copy(update=longer)
+
+    monkeypatch.setattr("ppsolve.solver.studies.buckets.optimize", worse_within_a_limit)
+    advice = advise_buckets(sharded(3), 0, time_limit=5)
+    times = {row.name: row.makespan for row in advice.rows}
+    assert [row.name for row in advice.rows] == ["searched", "as it is", "2 each", "all in one"]
+    assert times["searched"] == min(time for time in times.values() if time is not None)
+    assert times["searched"] == ppsolve.optimize(advice.program, time_limit=0).value
+
+
+def two_groups() -> OverlapInstance:
+    """Return two gathers of 5 in one group, two reductions of 9 and a gather of 9 in another."""
+    kinds = {"a": ("dp", "gather", 5), "b": ("tp", "reduce", 9), "c": ("tp", "gather", 9)}
+    nodes: list[dict[str, Any]] = []
+    for name in ("a0", "a1", "b0", "b1", "c0"):
+        group, collective, duration = kinds[name[0]]
+        about = {"group": group, "collective": collective, "duration": duration}
+        nodes.append({"name": name, "kind": "comm", **about})
+    nodes += [
+        {"name": f"w{node['name']}", "kind": "wait", "deps": [node["name"]]} for node in nodes
+    ]
+    nodes.append({"name": "k", "kind": "compute", "duration": 1, "deps": ["wa0", "wb0"]})
+    return program(*nodes)
+
+
+@pytest.mark.parametrize(
+    ("latency", "dp", "tp"),
+    [
+        (4, 6, 14),
+        ({"*": 4}, 6, 14),
+        ({"*": 4, "tp": 8}, 6, 10),
+        ({"gather": 3, "reduce": 7}, 7, 11),
+        ({"*": 0, "tp/reduce": 6, "tp": 1, "reduce": 2}, 10, 12),
+        ({"*": 4, "tp": 1, "gather": 3}, 7, 17),
+    ],
+)
+def test_collectives_save_the_latency_of_their_group_and_type(
+    latency: Any, dp: float, tp: float
+) -> None:
+    """Two of 5 take 10 less the latency of their group or type, two of 9 take 18 less theirs."""
+    saved = latency if isinstance(latency, dict) else {"*": latency}
+    instance = two_groups()
+    together = merged(instance, ((0, 1), (2, 3), (4,)), _latencies(instance, saved))
+    assert together is not None
+    assert [float(together.nodes[c].duration) for c in together.of_kind(NodeKind.COMM)] == [
+        dp,
+        tp,
+        9,
+    ]
+    advice = advise_buckets(instance, latency, time_limit=1)
+    assert advice.latency == latency
+    best = advice.rows[0].makespan
+    assert best is not None and advice.bound <= best
+
+
+@pytest.mark.parametrize(
+    ("latency", "words"),
+    [
+        ({"*": 4, "tp": 10}, 'expected 0 to 9, .* of "tp", got 10'),
+        ({"*": 6, "tp": 6}, "expected 0 to 5, the time of the shortest collective, got 6"),
+        ({"tp": 1}, 'expected a latency of "dp/gather", or one of all collectives'),
+        (
+            {"*": 1, "reduc": 1},
+            'no collective has the group or type "reduc"; did you mean "reduce"',
+        ),
+        ({"*": float("nan")}, "expected 0 to 5"),
+    ],
+)
+def test_latencies_that_no_collective_has_are_refused(latency: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as told:
+        advise_buckets(two_groups(), latency)
+    assert told.value.field == "latency"
+
+
+def test_a_latency_of_others_may_be_longer_than_a_collective_that_has_its_own() -> None:
+    advice = advise_buckets(two_groups(), {"*": 8, "dp": 2}, time_limit=1)
+    assert advice.latency == {"*": 8, "dp": 2}
+
+
+def test_the_command_takes_latencies_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "program.json"
+    path.write_text(two_groups().model_dump_json(exclude_none=True))
+    arguments = ("buckets", path, "--latency", 2, "--latency", "tp/reduce=6", "-t", 1, "--json")
+    assert json.loads(run(*arguments).stdout)["latency"] == {"*": 2, "tp/reduce": 6}
+    refused = run("buckets", path, "--latency", "tp=x")
+    assert refused.exit_code == 2
+    assert "expected [NAME=]X" in refused.stderr
