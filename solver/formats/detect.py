@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
@@ -71,7 +72,15 @@ def read_trace(
         return most if most > table.clock_error_of(part) else 0
 
     trace, overlaps = kept_steps(trace, overlap)
-    if tolerance is not None or not any(overlaps):
+    if tolerance is not None:
+        return trace
+    if trace.noise > table.tolerance_of(replace(trace, noise=0)):
+        (noise,) = trace.times([trace.noise])
+        return trace.warn(
+            f"ops of a device overlap by up to {noise} {trace.unit} all over the run, which is "
+            "taken for the error of its clocks"
+        )
+    if not any(overlaps):
         return trace
     most, step = trace.times((max(overlaps), round(table.resolution_of(trace))))
     return trace.warn(

@@ -65,6 +65,7 @@ class Trace:
     sources: tuple[str, ...]
     format: str
     is_aligned: bool = True  # whether the clocks of all devices of a replica agree
+    noise: int = 0  # nanoseconds by which ops of a device overlap all over the run, see `noise_of`
     notes: Notes = Notes()
 
     @classmethod
@@ -190,14 +191,16 @@ def joined(traces: Sequence[Trace]) -> Trace:
 class TraceLimits:
     """What no run has, and what clocks are forgiven.
 
-    In the traces of the straggler study (arXiv 2505.05713) clocks contradict the order of ops by up
-    to 27 microseconds, 0.0002 of the median op.
+    In the three traces of the straggler study (arXiv 2505.05713) ops of a device overlap by up to
+    4, 26 and 120 microseconds, 0.00003 to 0.0003 of the median op.
     """
 
     largest: int = 10**6  # stages, micro-batches, devices, replicas
     longest_ns: int = 10**18  # of one op: 31 years, so that sums fit int64
     clock_ns: int = 100_000  # by which clocks may contradict the order of ops
     clock_share: float = 0.02  # and no more than this share of the median op of the step
+    least_overlaps: int = 20  # of a run, from which on they tell the noise of its clocks
+    jump: float = 2.0  # times all shorter overlaps, of an overlap that is no noise
 
 
 LIMITS = TraceLimits()
@@ -221,7 +224,7 @@ def checked(trace: Trace) -> Trace:
     for _, _, part in trace.parts():
         _refuse_gaps(part)
     _refuse_other_shapes(trace)
-    return trace
+    return replace(trace, noise=noise_of(trace))
 
 
 def tolerance_of(trace: Trace) -> int:
@@ -229,12 +232,51 @@ def tolerance_of(trace: Trace) -> int:
 
     That is the error of clocks, and what numbers of the trace's resolution cannot tell apart.
     """
-    return int(clock_error_of(trace) + min(resolution_of(trace), _median_op(trace) / 2))
+    return round(clock_error_of(trace) + min(resolution_of(trace), _median_op(trace) / 2))
 
 
 def clock_error_of(trace: Trace) -> float:
-    """Return the nanoseconds by which clocks may be off."""
-    return min(LIMITS.clock_ns, LIMITS.clock_share * _median_op(trace))
+    """Return the nanoseconds by which clocks may be off: a fixed limit, or the noise of the run."""
+    noise = max(LIMITS.clock_ns, trace.noise - resolution_of(trace))
+    return min(noise, LIMITS.clock_share * _median_op(trace))
+
+
+def noise_of(trace: Trace) -> int:
+    """Return the nanoseconds by which ops of a device overlap all over a run.
+
+    The bulk of overlaps is noise of clocks, an outlier is a fault. Noise is drawn thousands of
+    times in a run: sorted by length its overlaps leave no gap, whatever their scale is, while two
+    ops that really overlap do so by some share of an op. So overlaps are noise from the shortest
+    up to the first that is `LIMITS.jump` times as long as the one before, sought from the median
+    on, where short ones are dense. That median is the smaller one of those of all overlaps and of
+    the longest of each replica-step: a faulty step may have most overlaps, but most steps are
+    right. Overlaps above `LIMITS.clock_share` of the median op are no noise whatever their number,
+    and fewer than `LIMITS.least_overlaps` tell none: 0.
+
+    Parameters
+    ----------
+    trace : Trace
+        A run, sorted as `checked` does.
+
+    Returns
+    -------
+    int
+        The longest of these overlaps.
+    """
+    compute = trace.where(trace.is_compute & (trace.end > trace.start))
+    replica_step = np.stack([compute.step, compute.replica])
+    is_next = np.all(np.diff(np.vstack([replica_step, compute.device])) == 0, axis=0)
+    excess = np.where(is_next, compute.end[:-1] - compute.start[1:], 0)
+    excess[excess > LIMITS.clock_share * _median_op(trace)] = 0
+    overlaps = np.sort(excess[excess > 0])
+    if len(overlaps) < LIMITS.least_overlaps:
+        return 0
+    begins = np.any(np.diff(replica_step, prepend=FREE - 1) != 0, axis=0)
+    longest = np.maximum.reduceat(np.append(excess, 0), np.flatnonzero(begins))
+    median = min(np.median(overlaps), np.median(longest))
+    tail = np.array([median, *overlaps[overlaps > median]])
+    jump = _first(tail[1:] > LIMITS.jump * tail[:-1])
+    return int(tail[-1] if jump is None else tail[jump])
 
 
 def _median_op(trace: Trace) -> float:
