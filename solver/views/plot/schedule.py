@@ -359,8 +359,8 @@ def schedule_figure(
         raise InputError(text, field="memory")
     if len(chart.rows) > LAYOUT.most_charted:
         text = (
-            f"expected at most {LAYOUT.most_charted:,} rows, got {len(chart.rows):,}: none could be "
-            "told from the next"
+            f"expected at most {LAYOUT.most_charted:,} rows, got {len(chart.rows):,}: "
+            "none could be told from the next"
         )
         raise InputError(text, field="schedule")
     row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
