@@ -59,8 +59,12 @@ class FillerModel:
         chosen = [self.model.new_bool_var("") for _ in resources]
         self.model.add_exactly_one(chosen)
         for resource, literal in zip(resources, chosen, strict=True):
-            interval = self.model.new_optional_interval_var(start, length, end, literal, "")
-            self.busy[resource].append(interval)
+            if length:
+                interval = self.model.new_optional_fixed_size_interval_var(
+                    start, length, literal, ""
+                )
+                self.busy[resource].append(interval)
+        self.model.add(end == start + length)
         self.model.add(self.makespan >= end)
         return start, end
 

@@ -290,6 +290,15 @@ def test_solvers_get_their_parameters_in_one_place() -> None:
     assert made == ["ppsolve.solver.exact.parameters"]
 
 
+def test_optional_intervals_have_a_fixed_size() -> None:
+    """Those of alternatives would share start and end: tests/exact/test_interval_forms.py."""
+    paths = [*SOURCES, *TESTS, *(ROOT / "benchmarks").rglob("*.py")]
+    makers = [
+        path.name for path in paths if "new_optional_interval_var(" in path.read_text("utf-8")
+    ]
+    assert makers == ["test_interval_forms.py", "test_architecture.py"]
+
+
 @each(SOURCES)
 def test_installed_names_are_used(path: Path) -> None:
     bare = {name for name, _ in imports(path) if top(name) in {"solver", "models", "tests"}}

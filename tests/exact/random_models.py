@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from ortools.sat.python import cp_model
 
@@ -30,6 +31,8 @@ class Rules:
         Ops that may be absent.
     groups : list of list of int
         Optional ops of which exactly one is present.
+    lengths : dict of int to list of int
+        Other durations that ops may have instead, such as those of blocks or modes.
     holds : list of (int, int, int)
         First op, last op, amount from the start of the one to the end of the other.
     capacity : int
@@ -46,6 +49,7 @@ class Rules:
     edges: list[tuple[int, int, int]]
     optional: set[int] = field(default_factory=set)
     groups: list[list[int]] = field(default_factory=list)
+    lengths: dict[int, list[int]] = field(default_factory=dict)
     holds: list[tuple[int, int, int]] = field(default_factory=list)
     capacity: int = 0
     is_reservoir: bool = False
@@ -61,14 +65,20 @@ class Rules:
 
     @property
     def has_plain_intervals(self) -> bool:
-        every = [[self.duration[op] for op in ops] for ops in self.machines]
+        every = [
+            [length for op in ops for length in (self.duration[op], *self.lengths.get(op, ()))]
+            for ops in self.machines
+        ]
         largest = sorted(amount for _, _, amount in self.holds)[-2:]
-        fit = self.is_reservoir or sum(largest) <= self.capacity
+        fit = (self.is_reservoir or sum(largest) <= self.capacity) and not self.lengths
         return fit and all(len(lengths) < 2 or 0 not in lengths for lengths in every)
 
 
-def random_rules(seed: int, *, points: bool) -> Rules:
-    """Return random rules; with `points` some ops of machines take no time."""
+def random_rules(seed: int, *, points: bool, choices: bool = False) -> Rules:
+    """Return random rules; with `points` some ops of machines take no time.
+
+    With `choices` some have several lengths.
+    """
     draw = random.Random(seed)
     count = draw.randint(3, 8)
     machines = draw.randint(1, 3)
@@ -99,6 +109,9 @@ def random_rules(seed: int, *, points: bool) -> Rules:
         rules.edges += [(a, b, 0) for a, b in pairs]
         rules.capacity = draw.randint(2, 5)
         rules.is_reservoir = draw.random() < 0.5
+    if choices:
+        for op in draw.sample(fixed, min(len(fixed), draw.randint(1, 4))):
+            rules.lengths[op] = [draw.randint(least, 9) for _ in range(draw.randint(1, 2))]
     return rules
 
 
@@ -120,6 +133,7 @@ class Built:
     model: cp_model.CpModel
     start: list[cp_model.IntVar]
     present: dict[int, cp_model.IntVar]
+    ways: dict[int, list[tuple[int, cp_model.IntVar]]]
     objective: cp_model.IntVar
 
 
@@ -132,7 +146,14 @@ def build(rules: Rules, most: int | None = None) -> Built:
         for flat in rules.windows
     ]
     objective = model.new_int_var(0, largest if most is None else most, "")
-    end = [start[op] + rules.duration[op] for op in range(count)]
+    ways = {op: _ways(model, rules, op) for op in sorted(rules.lengths)}
+    end = [
+        model.new_int_var(0, largest, "") if op in ways else start[op] + rules.duration[op]
+        for op in range(count)
+    ]
+    for op, alternatives in ways.items():
+        for length, literal in alternatives:
+            model.add(end[op] == start[op] + length).only_enforce_if(literal)
     present = {op: model.new_bool_var("") for op in sorted(rules.optional)}
     for group in rules.groups:
         model.add_exactly_one(present[op] for op in group)
@@ -141,7 +162,12 @@ def build(rules: Rules, most: int | None = None) -> Built:
         model.add(end[a] + lag <= start[b]).only_enforce_if(needed)
     for ops in rules.machines:
         if len(ops) > 1:
-            model.add_no_overlap([_interval(model, rules, start, present, op) for op in ops])
+            intervals = []
+            for op in ops:
+                alternatives = ways.get(op, [(rules.duration[op], present.get(op, True))])
+                for length, literal in alternatives:
+                    intervals.append(_interval(model, start[op], length, literal))
+            model.add_no_overlap(intervals)
         if rules.has_orders:
             for k, a in enumerate(ops):
                 for b in ops[k + 1 :]:
@@ -151,20 +177,23 @@ def build(rules: Rules, most: int | None = None) -> Built:
                         model.add(end[b] <= start[a]).only_enforce_if(~first)
     _add_holds(model, rules, start, end)
     _add_objective(model, rules, objective, start, end, present)
-    return Built(model, start, present, objective)
+    return Built(model, start, present, ways, objective)
+
+
+def _ways(model: cp_model.CpModel, rules: Rules, op: int) -> list[tuple[int, cp_model.IntVar]]:
+    """Return every length that an op may have, each with its literal."""
+    lengths = dict.fromkeys((rules.duration[op], *rules.lengths[op]))
+    ways = [(length, model.new_bool_var("")) for length in lengths]
+    model.add_exactly_one(literal for _, literal in ways)
+    return ways
 
 
 def _interval(
-    model: cp_model.CpModel,
-    rules: Rules,
-    start: list[cp_model.IntVar],
-    present: dict[int, cp_model.IntVar],
-    op: int,
+    model: cp_model.CpModel, start: cp_model.IntVar, size: int, literal: Any
 ) -> cp_model.IntervalVar:
-    size = rules.duration[op]
-    if op in present:
-        return model.new_optional_fixed_size_interval_var(start[op], size, present[op], "")
-    return model.new_fixed_size_interval_var(start[op], size, "")
+    if literal is True:
+        return model.new_fixed_size_interval_var(start, size, "")
+    return model.new_optional_fixed_size_interval_var(start, size, literal, "")
 
 
 def _add_holds(

@@ -8,6 +8,7 @@ CP-SAT's defaults; solutions are checked from the rules themselves.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -54,6 +55,10 @@ def solve(
     assert status == cp_model.OPTIMAL
     start = [solver.value(variable) for variable in built.start]
     present = {op for op, variable in built.present.items() if solver.value(variable)}
+    duration = list(rules.duration)
+    for op, ways in built.ways.items():
+        (duration[op],) = (length for length, literal in ways if solver.value(literal))
+    rules = replace(rules, duration=duration)
     assert broken_rule(rules, start, present) is None
     value = value_of(rules, start, present)
     assert value <= round(solver.objective_value)
@@ -88,7 +93,10 @@ def assert_agreement(rules: Rules, workers: int) -> None:
 
 def batch(number: int) -> list[Rules]:
     first = BATCH * number
-    return [random_rules(seed, points=bool(seed % 2)) for seed in range(first, first + BATCH)]
+    return [
+        random_rules(seed, points=bool(seed % 2), choices=seed % 4 > 1)
+        for seed in range(first, first + BATCH)
+    ]
 
 
 @pytest.mark.parametrize("number", [*FEW, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
@@ -129,6 +137,7 @@ def test_random_models_have_every_kind_of_rule() -> None:
         lambda r: r.holds and r.is_reservoir,
         lambda r: r.holds and not r.is_reservoir,
         lambda r: r.has_orders,
+        lambda r: r.lengths,
         lambda r: any(low == high for low, high, *_ in r.windows),
         lambda r: any(len(flat) > 2 for flat in r.windows),
     ):

@@ -9,11 +9,16 @@ The backward of h waits for the forward of h on the stage of the forward i, or o
 or, if its own stage is behind, for the backward there: all of these follow the forward of h on the
 stage of forward i, which has so ended by t. As the block takes time, that forward is neither i
 itself nor a later one.
+
+This takes that the k-th op of a column to start is the k-th to end: both run one at a time on a
+device. An op of no time that blocks may cover breaks it, as alone it may run inside a block with
+its twin. Where there is one, micro-batches keep their numbers, and blocks have any two of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -52,7 +57,13 @@ def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenPro
     InputError
         As `lower_pipeline`, or there are more than `MAX_BLOCKS` blocks.
     """
-    base = lower_pipeline(instance, exact=exact)
+    problem = _open_problem(instance, lower_pipeline(instance, exact=exact))
+    if not _may_nest(problem):
+        return problem
+    return _open_problem(instance, replace(problem.base, families=()))
+
+
+def _open_problem(instance: PipelineInstance, base: Problem) -> OpenProblem:
     pairs = _pairs_of_microbatches(instance, base)
     if np.count_nonzero(pairs) * len(list(stage_pairs(instance))) > MAX_BLOCKS:
         raise InputError(
@@ -62,6 +73,16 @@ def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenPro
             field="num_microbatches",
         )
     return OpenProblem(base, tuple(_blocks(instance.in_numbers(), base, pairs)))
+
+
+def _may_nest(problem: OpenProblem) -> bool:
+    """Whether an op that has alike ones takes no time alone, and may run in a block.
+
+    A weight gradient keeps the micro-batch of its input gradient, whatever it takes.
+    """
+    covered = [op for option in problem.options for op in option.ops[:2]]
+    alike = [op for rows in problem.base.families for op in rows.ravel().tolist()]
+    return not problem.base.duration[np.intersect1d(covered, alike).astype(np.int64)].all()
 
 
 def _pairs_of_microbatches(instance: PipelineInstance, base: Problem) -> Any:

@@ -40,7 +40,11 @@ class BodyLayers(LayerCost):
 
 
 class LayerMode(StrictModel):
-    """A way to recompute a layer before its backward: the time that takes, and what is held."""
+    """A way to recompute a layer before its backward: the time that takes, and what is held.
+
+    Layers are recomputed one by one. What the one that runs needs for a moment is not counted: it
+    is the same for any number of layers, and a part of what is static.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
     time: Number

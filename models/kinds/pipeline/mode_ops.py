@@ -95,12 +95,15 @@ class ModeOps:
                     self.builder.add_precedences(before[here], after[here])
 
     def _add_grid(self, kind: str, entries: list[Any], streams: IntArray) -> None:
+        # Nothing is copied where nothing leaves; a mode that recomputes takes its time always.
         is_copy = kind != RECOMPUTE_KIND
         numbers = [len(self.modes.names) - 1] if is_copy else list(self.modes.recomputing)
         here, ticks = np.zeros(self.choice.shape, dtype=np.bool_), np.zeros_like(self.choice)
         for stage, row in enumerate(self.choice):
             for number, entry in zip(numbers, entries, strict=True):
-                has_op = (row == number) & (self.modes.rest(stage, number) != 0)
+                has_op = row == number
+                if is_copy:
+                    has_op = has_op & (self.modes.rest(stage, number) != 0)
                 here[stage] |= has_op
                 ticks[stage, has_op] = self.scale.ticks(entry_at(entry, stage))
         if not here.any():

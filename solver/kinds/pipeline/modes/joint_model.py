@@ -114,7 +114,8 @@ class JointModel(ChoiceModel):
         self.implied = ImpliedOrder(self.problem)
         self._grid = {kind: self.problem.grid(kind) for kind in ("F", self._returning)}
         self._optional: dict[str, Any] = {}
-        self._lengthened: set[int] = set()
+        # Literals of modes that recompute in an op, and the ticks that each of them adds.
+        self._lengthened: dict[int, list[tuple[Any, int]]] = {}
         self._busy: dict[str, list[Any]] = defaultdict(list)
         self._events: dict[str, list[MemoryEvent]] = defaultdict(list)
         self._build()
@@ -139,6 +140,7 @@ class JointModel(ChoiceModel):
         self.end = [start + size for start, size in zip(self.start, self.size, strict=True)]
         for op in self._lengthened:
             self.end[op] = cp.new_int_var(0, self.upper, "")
+            cp.add(self.end[op] == self.start[op] + self.size[op])
         for cell in np.ndindex(*self.modes.shape):
             self._add_cell(cell)
         self._add_plain_rules()
@@ -173,7 +175,7 @@ class JointModel(ChoiceModel):
             self.size[op] = self.cp.new_int_var(least, least + max(extra.values()), "")
             literals = self.literals[stage][microbatch]
             self.cp.add(self.size[op] == least + sum(t * literals[n] for n, t in extra.items()))
-            self._lengthened.add(int(op))
+            self._lengthened[int(op)] = [(literals[n], t) for n, t in extra.items()]
 
     def _add_cell(self, cell: tuple[int, ...]) -> None:
         """Add the optional ops of a stage and micro-batch, and what they do to memory."""
@@ -204,7 +206,7 @@ class JointModel(ChoiceModel):
                     MemoryEvent(first[0], amount, literal),
                     MemoryEvent(last[1], -amount, literal),
                 ]
-            elif modes.is_anytime and rest:
+            elif modes.is_anytime:
                 time = modes.mode(number).time
                 op = self._optional_op(RECOMPUTE_KIND, cell, time, literal, compute)
                 self._chain(literal, forward_end, op, returning)
@@ -222,8 +224,8 @@ class JointModel(ChoiceModel):
         stage, microbatch = cell
         ticks = self.problems.scale.ticks(entry_at(time, stage))
         start = self.cp.new_int_var(0, max(0, self.upper - ticks), "")
-        interval = self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
         if ticks:
+            interval = self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
             self._busy[resource].append(interval)
         self._optional.setdefault(f"{kind}{stage}.{microbatch}", []).append((literal, start))
         return start, start + ticks
@@ -250,16 +252,31 @@ class JointModel(ChoiceModel):
             cp.add(self.start[one] <= self.start[other])
         for number, ops in enumerate(problem.ops_by_resource):
             busy = self._busy[problem.resource_names[number]]
-            busy += [self._interval(op) for op in ops.tolist() if problem.holds_place[op]]
+            for op in ops.tolist():
+                busy += self._intervals(op)
         for intervals in self._busy.values():
             cp.add_no_overlap(intervals)
         for op in range(problem.num_ops):
             cp.add(self.end[op] <= self.objective)
 
-    def _interval(self, op: int) -> Any:
+    def _intervals(self, op: int) -> list[Any]:
+        """Return what keeps others off the resource of an op of the base while it runs.
+
+        An op of no time occupies nothing, so that one that only some modes lengthen is there in
+        those modes alone.
+        """
+        start, end, size = self.start[op], self.end[op], self.size[op]
         if op not in self._lengthened:
-            return self.cp.new_fixed_size_interval_var(self.start[op], self.size[op], "")
-        return self.cp.new_interval_var(self.start[op], self.size[op], self.end[op], "")
+            if not self.problem.holds_place[op]:
+                return []
+            return [self.cp.new_fixed_size_interval_var(start, size, "")]
+        if self.problem.holds_place[op]:
+            return [self.cp.new_interval_var(start, size, end, "")]
+        return [
+            self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
+            for literal, ticks in self._lengthened[op]
+            if ticks
+        ]
 
     def _add_pools(self) -> None:
         problem = self.problem

@@ -21,6 +21,10 @@ class OptionsModel(ChoiceModel):
     An op that options cover runs by itself, or by one of them: then its start and its end are those
     of the option. Alike micro-batches are in index order.
 
+    Each interval is of fixed size from the start on, and ends are tied to starts by constraints of
+    their own: CP-SAT 9.15 calls feasible models infeasible whose optional intervals of alternatives
+    share both a start and an end. An op of no time occupies nothing; it may run inside another one.
+
     Parameters
     ----------
     problem : OpenProblem
@@ -81,22 +85,23 @@ class OptionsModel(ChoiceModel):
                 busy[resource].append(interval)
                 work[resource].append(amount)
 
-        for op, (start, end, ticks) in enumerate(
-            zip(self.start, self.end, self._ticks, strict=True)
-        ):
-            cp.add(end <= self.objective)
+        for op, (start, ticks) in enumerate(zip(self.start, self._ticks, strict=True)):
+            cp.add(self.end[op] <= self.objective)
             alone = self.alone.get(op, True)
             if op in self.alone:
                 cp.add_exactly_one([alone, *(self.chosen[n] for n in self.covering[op])])
-            if base.holds_place[op] or op in self.alone:
-                interval = cp.new_optional_interval_var(start, ticks, end, alone, "")
+                cp.add(self.end[op] == start + ticks).only_enforce_if(alone)
+            if base.holds_place[op]:
+                interval = cp.new_optional_fixed_size_interval_var(start, ticks, alone, "")
                 occupy(base.resources_of(op).tolist(), interval, op, ticks, alone)
         for number, literal in self.chosen.items():
             option = problem.options[number]
             first, *others = option.ops
             start, end, ticks = self.start[first], self.end[first], option.duration
-            interval = cp.new_optional_interval_var(start, ticks, end, literal, "")
-            occupy(option.resources, interval, first, ticks, literal)
+            cp.add(end == start + ticks).only_enforce_if(literal)
+            if ticks:
+                interval = cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
+                occupy(option.resources, interval, first, ticks, literal)
             for op in others:
                 cp.add(self.start[op] == start).only_enforce_if(literal)
                 cp.add(self.end[op] == end).only_enforce_if(literal)

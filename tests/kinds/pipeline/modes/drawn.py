@@ -119,6 +119,24 @@ def drawn(seed: int) -> dict[str, Any]:
     }
 
 
+def without_some_times(seed: int) -> dict[str, Any]:
+    """Return a random instance in which ops, copies and recomputing here and there take no time."""
+    data, draw = drawn(seed), random.Random(seed)
+    recompute, offload = (data["memory"].get(part) for part in ("recompute", "offload"))
+    rows = [
+        *data["times"].values(),
+        *(mode["time"] for mode in (recompute or {"modes": []})["modes"]),
+    ]
+    rows += [offload[way] for way in ("out", "back")] if offload else []
+    for row in rows:
+        for stage in range(len(row)):
+            if draw.random() < 0.35:
+                row[stage] = 0
+    if recompute and draw.random() < 0.3:
+        recompute["modes"][0]["held"] = data["memory"]["activation"]
+    return data
+
+
 def modes_of(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the modes of an instance: what each leaves in memory, and how it comes back."""
     memory = data["memory"]
@@ -178,10 +196,16 @@ def _solve(
     ends: dict[tuple[str, int, int], Any] = {}
     starts: dict[tuple[str, int, int], Any] = {}
 
+    def occupy(start: Any, size: int, where: Any, present: Any) -> None:
+        # What takes no time occupies nothing.
+        if size:
+            interval = cp.new_optional_fixed_size_interval_var(start, size, present, "")
+            busy[where].append(interval)
+
     def op(size: int, where: Any, present: Any = True) -> tuple[Any, Any]:
-        start, end = cp.new_int_var(0, horizon, ""), cp.new_int_var(0, horizon, "")
-        busy[where].append(cp.new_optional_interval_var(start, size, end, present, ""))
-        return start, end
+        start = cp.new_int_var(0, horizon, "")
+        occupy(start, size, where, present)
+        return start, start + size
 
     def link(device: int, way: str) -> tuple[Any, ...]:
         shared = next((tuple(each) for each in offload.get("links", []) if device in each), None)
@@ -222,7 +246,8 @@ def _solve(
                     cp.add(late >= early).only_enforce_if(z[number])
                 events[s] += [(o_end, -rest, z[number]), (l_start, rest, z[number])]
                 events["host", s] += [(o_start, rest, z[number]), (l_end, -rest, z[number])]
-            busy[s].append(cp.new_optional_interval_var(i_start, size, i_end, z[number], ""))
+            cp.add(i_end == i_start + size).only_enforce_if(z[number])
+            occupy(i_start, size, s, z[number])
         cp.add(i_start >= f_end)
         last = i_end
         events[s].append((i_end, -(1 - share) * amount, True))
