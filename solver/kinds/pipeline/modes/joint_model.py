@@ -260,10 +260,9 @@ class JointModel(ChoiceModel):
             cp.add(self.end[op] <= self.objective)
 
     def _intervals(self, op: int) -> list[Any]:
-        """Return what keeps others off the resource of an op of the base while it runs.
+        """Return the intervals in which an op of the base occupies its resource.
 
-        An op of no time occupies nothing, so that one that only some modes lengthen is there in
-        those modes alone.
+        An op of no time has none, and one that only some modes lengthen has one for each of them.
         """
         start, end, size = self.start[op], self.end[op], self.size[op]
         if op not in self._lengthened:
