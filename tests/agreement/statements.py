@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from random import Random
 from typing import Any
 
@@ -204,11 +204,21 @@ def _stages(document: Document) -> Claim:
 
 
 def _stages_that_recompute(document: Document) -> Claim:
-    pipeline = _shared_out(document)
-    modes = document["layers"]["recompute"]
-    recompute = {"modes": modes, "decide": "stage", "place": "before_backward"}
-    pipeline["memory"] |= {"recompute": recompute}
-    return solved(pipeline)
+    # A recomputed layer holds as much all the time, and its backward takes longer.
+    (mode,) = document["layers"]["recompute"]
+    stages = range(document["num_devices"])
+
+    def recomputing(chosen: tuple[bool, ...]) -> Document:
+        pipeline = _shared_out(document)
+        kind = "backward_input" if "backward_input" in pipeline["times"] else "backward"
+        for stage in compress(stages, chosen):
+            pipeline["times"][kind][stage] += mode["time"]
+            pipeline["memory"]["activation"][stage] = mode["held"]
+        return pipeline
+
+    return best_of(
+        solved(recomputing(chosen)) for chosen in product([False, True], repeat=len(stages))
+    )
 
 
 STATEMENTS = (
