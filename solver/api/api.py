@@ -32,7 +32,7 @@ from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, claimed_runtime
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
-from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, task_for
+from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, any_order, task_for
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener
@@ -336,7 +336,7 @@ def optimize_for(
         return found
     update: dict[str, Any] = {}
     if found.stop_reason is not StopReason.INTERRUPTED:
-        others = run(lambda: ready(kind.task(instance, exact=exact), made[0].schedule))
+        others = run(lambda: ready(any_order(kind, instance, exact=exact), made[0].schedule))
         if others.stop_reason is StopReason.INTERRUPTED:
             update["stop_reason"] = StopReason.INTERRUPTED
     update |= {RULE: made[0].runtime_figures(others), "wall_seconds": round(clock.elapsed, 3)}

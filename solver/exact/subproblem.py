@@ -257,6 +257,7 @@ def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
         "resource_idx": problem.resource_idx[seats],
         "pinned": np.full(len(ops) + more, FREE, dtype=np.int64),
         "explicit_names": {},
+        "points": np.flatnonzero(np.isin(ops, problem.points)),
     }
 
 

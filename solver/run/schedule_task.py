@@ -172,6 +172,7 @@ class ScheduleTask(Task):
 
     def note(self, outcome: HeuristicOutcome) -> None:
         """Propose the schedule of an outcome, and keep it for the report."""
+        outcome = self.judged(outcome)
         # The schedule first: a report that is cut short must not list a better one than its best.
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
             self.board.propose(outcome.schedule, outcome.name, order=outcome.order)

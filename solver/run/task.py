@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ppsolve.models.core.problem import Objective
@@ -63,6 +64,8 @@ class Task:
         self.outcomes: dict[str, HeuristicOutcome] = {}
         self.entries: dict[str, HeuristicEntry] = {}
         self.is_verified: bool | None = None
+        # What becomes of the outcome of a heuristic where more than the problem decides.
+        self.judged: Callable[[HeuristicOutcome], HeuristicOutcome] = lambda outcome: outcome
 
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None

@@ -138,7 +138,7 @@ def joined(problem: Problem, *edges: Edges) -> Edges:
 def resource_use_of(problem: Problem) -> ResourceUse:
     """Return the resources that ops of positive length occupy."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
-    busy = problem.duration[owner] > 0
+    busy = problem.holds_place[owner]
     pointer, _ = rows_by(owner[busy], problem.num_ops)
     return ResourceUse(pointer, problem.resource_idx[busy], problem.num_resources)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Whole
@@ -82,6 +82,8 @@ class PipelineInstance(Instance):
     replicas: Replicas | None = None
     plan: PlanOrigin | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
+
+    _is_by_rank: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -319,6 +321,20 @@ class PipelineInstance(Instance):
         for group, fields in groups.items():
             update[group] = getattr(self, group).model_copy(update=fields)
         return self.model_copy(update=update)
+
+    @property
+    def is_by_rank(self) -> bool:
+        """Whether ranks run their ops one after the other, those of no time too.
+
+        No document says so: it follows from the runtime that runs the pipeline.
+        """
+        return self._is_by_rank
+
+    def by_rank(self) -> Self:
+        """Return the pipeline as a runtime runs it: no op runs across an op of no time."""
+        copy = self.model_copy()
+        copy._is_by_rank = True  # noqa: SLF001 - of this class
+        return copy
 
     @property
     def is_one_plain_step(self) -> bool:

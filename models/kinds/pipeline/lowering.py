@@ -223,7 +223,11 @@ class _PipelineLowering:
         builder.span_resources = self.compute
         builder.pools = self._pools()
         builder.families = self._families()
-        return builder.build()
+        problem = builder.build()
+        if not instance.is_by_rank:
+            return problem
+        points = np.flatnonzero(problem.is_compute & (problem.duration == 0))
+        return replace(problem, points=points)
 
     def _add_compute_ops(self) -> None:
         pieces: dict[str, list[IntArray]] = {}
@@ -348,6 +352,9 @@ class _PipelineLowering:
                     own = self.devices[stage] == device
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)
+                    if instance.is_by_rank:  # the optimizer runs when the rank has run its rows
+                        rows = self.finishing.last[self.devices == device]
+                        self.builder.add_precedences(rows, step)
 
     def _single_op(
         self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]

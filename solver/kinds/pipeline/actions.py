@@ -338,7 +338,11 @@ def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     problem = schedule.problem
     kinds = [kind for kind in problem.kinds if kind in COMPUTE_KINDS or "+" in kind]
     chosen = np.flatnonzero(problem.kind_mask(*kinds) & (problem.microbatch != FREE))
-    keys = (chosen, schedule.end[chosen], schedule.start[chosen], problem.device[chosen])
+    # Ops of no length at one moment come as a micro-batch passes the stages.
+    is_forward = problem.kind_mask("F")[chosen]
+    stage = np.where(is_forward, problem.stage[chosen], -problem.stage[chosen])
+    passing = (chosen, stage, ~is_forward, problem.kind_mask("W")[chosen])
+    keys = (*passing, schedule.end[chosen], schedule.start[chosen], problem.device[chosen])
     ranked = chosen[np.lexsort(keys)]
     numbers = np.arange(len(problem.span_resources) + 1)
     cuts = np.searchsorted(problem.device[ranked], numbers).tolist()

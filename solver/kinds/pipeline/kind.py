@@ -45,7 +45,7 @@ from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.registry import costly_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.kind import Kind
@@ -63,7 +63,7 @@ from ppsolve.solver.kinds.pipeline.options.task import FillersTask, OptionsTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
-from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
+from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, runtime_violations
 from ppsolve.solver.kinds.pipeline.small_flow import (
     STATES,
     StateSearchParams,
@@ -78,6 +78,7 @@ from ppsolve.solver.run.steps import (
     has_time_to_search,
     is_small,
 )
+from ppsolve.solver.structure.points import without_crossings
 
 MANY_STEPS = 1_000_000
 """Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
@@ -135,8 +136,13 @@ class PipelineKind(Kind[PipelineInstance]):
         return super().obstacle(heuristic, instance)
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
-        """Lower a pipeline; one with replicas with the assignment of a document."""
+        """Lower a pipeline; one with replicas with the assignment of a document.
+
+        For a document that claims a runtime ranks run one op after the other.
+        """
         instance = timed_by(instance, document)
+        if isinstance(document, dict) and document.get(RULE) is not None:
+            instance = instance.by_rank()
         if instance.overlap is not None and document is not None:
             blocks = fused_problem(instance, exact=exact)
             return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
@@ -210,6 +216,13 @@ class PipelineKind(Kind[PipelineInstance]):
             return PipelineTask(self, instance, self.lower(instance, exact=exact))
         relaxed = lower_pipeline(instance, exact=exact, choice=modes.relaxed)
         return ModesTask(self, instance, modes, relaxed)
+
+    def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
+        proposal = super()._proposal(heuristic, request)
+        if heuristic.is_own:
+            return proposal
+        apart = without_crossings(proposal.schedule)
+        return proposal if apart is proposal.schedule else replace(proposal, schedule=apart)
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""

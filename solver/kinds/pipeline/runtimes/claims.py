@@ -121,6 +121,7 @@ def runtime_violations(
     """
     if schedule is None:
         return []
+    instance = instance.by_rank()
     try:
         family = claimed_runtime(instance, document)
         if family is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import Bottleneck, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
@@ -29,6 +30,7 @@ from ppsolve.solver.run.step import Step, Steps, always, whole
 from ppsolve.solver.run.steps import find_bounds
 from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.holds import MemoryInfeasible
+from ppsolve.solver.structure.points import in_sequence, without_crossings
 
 ORDERS_OF_RUNTIME = "runtime orders"
 """Name of this step, and of the bound of all orders, in reports."""
@@ -59,6 +61,7 @@ class RuntimeTask(ScheduleTask):
     def __init__(
         self, kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, exact: bool
     ) -> None:
+        instance = instance.by_rank()
         super().__init__(kind, instance, _problem(kind, instance, exact=exact))
         self.family = family
         self.settings: dict[str, RuntimeSettings] = {}
@@ -166,35 +169,98 @@ def task_for(kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, ex
     """
     if family.is_finite:
         return RuntimeTask(kind, instance, family, exact=exact)
-    task: Task = kind.task(family.narrowed(instance), exact=exact)
-    task.board = Board(_Runnable(family, shape_of(instance), task.admit))
+    refusal = _Refusal(family, shape_of(instance))
+    return _by_rank(kind, family.narrowed(instance), refusal, exact=exact)
+
+
+def any_order(kind: Any, instance: PipelineInstance, *, exact: bool) -> Task:
+    """Return the task of any order of ops on each rank, which runs them one after the other.
+
+    Parameters
+    ----------
+    kind, instance, exact
+        As of `RuntimeTask`.
+
+    Returns
+    -------
+    Task
+    """
+    return _by_rank(kind, instance, lambda _: None, exact=exact)
+
+
+def _by_rank(
+    kind: Any,
+    instance: PipelineInstance,
+    refusal: Callable[[Schedule], str | None],
+    *,
+    exact: bool,
+) -> Task:
+    task: Task = kind.task(instance.by_rank(), exact=exact)
+    ranks = _Ranks(refusal, task.admit, instance.collectives is not None)
+    task.judged, task.board = ranks.judged, Board(ranks)
     return task
 
 
 @dataclass(frozen=True)
-class _Runnable:
-    """Admits schedules that a runtime can run, micro-batches that are alike in index order."""
+class _Refusal:
+    """Says why a runtime does not run a schedule, micro-batches that are alike in index order."""
 
     family: RuntimeFamily
     shape: PipelineShape
+
+    def __call__(self, schedule: Schedule) -> str | None:
+        rows = rows_of(by_index(schedule))
+        if rows is None:
+            return "an op runs in pieces, with others between them"
+        try:
+            self.family.order_of(rows, self.shape)
+        except InputError as error:
+            return error.message
+        return None
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """Admits schedules that are not refused, timed as ranks run them: one op after the other.
+
+    So a value is what the exported orders take. Some searches let ops of no time lie inside others,
+    and an order of transfers may be another one than that of their senders.
+    """
+
+    refusal: Callable[[Schedule], str | None]
     admit: Admit
+    has_collectives: bool  # whether more than the orders of ranks decides when ops start
 
     def __call__(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
     ) -> Incumbent | None:
+        schedule = by_index(schedule.normalised())
         if best is not None and schedule.value >= best:
             return None
-        schedule = by_index(schedule)
-        rows = rows_of(schedule)
-        try:
-            if rows is None:
-                raise InputError("an op runs in pieces, with others between them", field=START)
-            self.family.order_of(rows, self.shape)
-        except InputError as error:
-            if by == START:
-                raise error.about(START) from None
-            return None
-        return self.admit(schedule, by, best, order)
+        reason = self.refusal(schedule)
+        if reason is not None and by == START:
+            raise InputError(reason, field=START)
+        run = None if reason is not None else self._as_run(schedule)
+        return None if run is None else self.admit(run, by, best, order)
+
+    def judged(self, outcome: HeuristicOutcome) -> HeuristicOutcome:
+        """Return an outcome with its schedule as ranks run it, or with why they do not."""
+        schedule = outcome.schedule
+        if schedule is None or outcome.status is not HeuristicStatus.FEASIBLE:
+            return outcome
+        reason = self.refusal(schedule)
+        if reason is not None:
+            return replace(outcome, status=HeuristicStatus.INFEASIBLE, reason=reason)
+        return replace(outcome, schedule=self._as_run(schedule) or schedule)
+
+    def _as_run(self, schedule: Schedule) -> Schedule | None:
+        problem = schedule.problem
+        if problem.objective is Objective.MAKESPAN and not self.has_collectives:
+            run = in_sequence(schedule, problem.span_resources).normalised()
+            if not check_schedule(problem, run):
+                return run
+        run = without_crossings(schedule)
+        return None if run is not schedule and check_schedule(problem, run) else run
 
 
 def by_index(schedule: Schedule) -> Schedule:
