@@ -11,6 +11,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, modes_of
 from ppsolve.solver.formats.layers import DECODER, RECOMPUTE, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
 
 HAND_MADE = frozenset({"torch", "torchtitan"})
 """Runtimes whose users wrap the modules of a stage themselves."""
@@ -129,7 +130,7 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
         raise cannot_say(f"modes: stage {offloading} offloads, which no file for {target} can say")
     if offloading is not None:
         yield f"{target}: {OFFLOADS[target]}"
-    window = _window(program)
+    window = _window(program, target)
     if window is not None and target == "megatron":
         yield f"megatron: set {WINDOW_FLAG} {window}"
     stages = [stage for stage, row in enumerate(rows) if set(row) - {KEEP, OFFLOAD}]
@@ -171,11 +172,30 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
 
 
-def _window(program: RuntimeProgram) -> int | None:
+def _window(program: RuntimeProgram, target: str) -> int | None:
+    """Return the number of micro-batches of each window that are kept, if a window says all.
+
+    Places in windows are those of the groups that Megatron-LM runs for the order of the program.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+    target : str
+        Name of the runtime.
+
+    Returns
+    -------
+    int or None
+    """
     modes = None if program.instance is None else modes_of(program.instance)
-    if modes is None or modes.decide != "window":
+    is_partly = any(len(set(row)) > 1 for row in program.modes)
+    if modes is None or not (modes.decide == "window" or (is_partly and target == "megatron")):
         return None
+    try:
+        order = MEGATRON.order_of(program.rows, program.shape)
+    except InputError:
+        order = None
+    windows = modes.windows_of(None if order is None else order.group_size)
     keeps = np.array([[modes.names.index(name) == 0 for name in row] for row in program.modes])
-    most = int(modes.windows.max()) + 2
-    fits = (kept for kept in range(most) if np.array_equal(keeps, modes.windows < kept))
+    fits = (n for n in range(int(windows.max()) + 2) if np.array_equal(keeps, windows < n))
     return next(fits, None)

@@ -28,7 +28,7 @@ from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
-from ppsolve.solver.kinds.pipeline.runtimes.claims import claimed_settings
+from ppsolve.solver.kinds.pipeline.runtimes.claims import as_claimed, claimed_settings
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
 
@@ -152,6 +152,7 @@ def read_program(
     instance = instance or _carried(data)
     if heuristic is not None:
         data = entry_in(data, heuristic)
+    instance = None if instance is None else as_claimed(instance, data)
     if data.get("kind") not in (None, "pipeline"):
         text = f"expected the result of a pipeline, got {describe(data['kind'])}"
         raise InputError(text, field="kind")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -27,6 +28,23 @@ KEEP, OFFLOAD = "keep", "offload"
 
 RELAXED = -1
 """Stands for a mode that is open: the time of the cheapest mode and the memory of the smallest."""
+
+
+def group_sizes(ranks: int, microbatches: int) -> list[int]:
+    """Return the sizes of groups that Megatron-LM runs: from p to m, the last one not below p.
+
+    Parameters
+    ----------
+    ranks, microbatches : int
+        Numbers p and m.
+
+    Returns
+    -------
+    list of int
+    """
+    sizes = range(ranks, microbatches + 1)
+    return [size for size in sizes if not 0 < microbatches % size < ranks]
+
 
 FreeDecision = Literal["all", "stage", "window", "microbatch"]
 
@@ -178,30 +196,57 @@ class MemoryModes:
         assert self.recompute is not None
         return self.recompute.modes[number - 1]
 
-    @cached_property
-    def windows(self) -> IntArray:
-        """Place of each micro-batch in its window, int64[S, m].
+    @property
+    def has_windows(self) -> bool:
+        """Whether the first micro-batches of windows may be kept, and the others not."""
+        return self.decide in {"window", "microbatch"}
 
-        Megatron-LM counts the forwards of a device, over all of its stages, modulo its warm-up
-        forwards + 1.
+    @property
+    def group_sizes(self) -> tuple[int | None, ...]:
+        """Sizes of groups whose windows may be chosen, as `windows_of` takes them.
+
+        A pipeline without a runtime has the windows of Megatron-LM's usual groups. A runtime that
+        has windows runs groups of any legal size.
         """
         stages, microbatches = self.shape
         devices = self.instance.num_devices
-        chunks = stages // devices
+        if stages == devices or not self.instance.is_by_rank:
+            return (None,)
+        return (None, *group_sizes(devices, microbatches))
+
+    def windows_of(self, group_size: int | None = None) -> IntArray:
+        """Return the place of each micro-batch in its window, int64[S, m].
+
+        Megatron-LM counts the forwards of a device, over all of its stages, modulo its warm-up
+        forwards + 1.
+
+        Parameters
+        ----------
+        group_size : int, optional
+            Micro-batches that run through a chunk before the next one; as many as devices by
+            default. It counts where devices have several stages.
+
+        Returns
+        -------
+        int64[S, m]
+        """
+        stages, microbatches = self.shape
+        devices = self.instance.num_devices
+        chunks, size = stages // devices, group_size or devices
         place = np.zeros(self.shape, dtype=np.int64)
         for stage in range(stages):
             chunk, rank = divmod(stage, devices)
             k = np.arange(microbatches)
             warmup, count = devices - rank - 1, k
             if chunks > 1:
-                warmup = 2 * (devices - rank - 1) + (chunks - 1) * devices
-                group, within = np.divmod(k, devices)
-                size = np.minimum(devices, microbatches - group * devices)
-                count = group * devices * chunks + chunk * size + within
+                warmup = 2 * (devices - rank - 1) + (chunks - 1) * size
+                group, within = np.divmod(k, size)
+                own = np.minimum(size, microbatches - group * size)
+                count = group * size * chunks + chunk * own + within
             place[stage] = count % (min(warmup, microbatches * chunks) + 1)
         return place
 
-    def in_window(self, mode: int, kept: int) -> IntArray:
+    def in_window(self, mode: int, kept: int, group_size: int | None = None) -> IntArray:
         """Return the choice that keeps the first micro-batches of each window.
 
         Parameters
@@ -210,12 +255,14 @@ class MemoryModes:
             Number of the mode of the others.
         kept : int
             Micro-batches that are kept.
+        group_size : int, optional
+            As of `windows_of`.
 
         Returns
         -------
         int64[S, m]
         """
-        return np.where(self.windows >= kept, mode, 0)
+        return np.where(self.windows_of(group_size) >= kept, mode, 0)
 
     def of_stages(self, modes: Sequence[int]) -> IntArray:
         """Return the choice of one mode for each stage, int64[S, m]."""
@@ -241,8 +288,18 @@ class MemoryModes:
                 yield np.full(self.shape, mode, dtype=np.int64)
         elif self.decide == "window":
             yield np.zeros(self.shape, dtype=np.int64)
-            for kept in range(int(self.windows.max()), -1, -1):
-                yield from (self.in_window(mode, kept) for mode in range(1, len(self.names)))
+            yield from self._windowed()
+
+    def _windowed(self) -> Iterator[IntArray]:
+        """Yield every choice with a window once."""
+        seen: set[bytes] = set()
+        for size in self.group_sizes:
+            most = int(self.windows_of(size).max())
+            for kept, mode in product(range(most, -1, -1), range(1, len(self.names))):
+                choice = self.in_window(mode, kept, size)
+                if choice.tobytes() not in seen:
+                    seen.add(choice.tobytes())
+                    yield choice
 
     def allows(self, choice: IntArray) -> bool:
         """Whether those who decide may make a choice, int64[S, m]."""

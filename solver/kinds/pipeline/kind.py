@@ -63,7 +63,7 @@ from ppsolve.solver.kinds.pipeline.options.task import FillersTask, OptionsTask
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, runtime_violations
+from ppsolve.solver.kinds.pipeline.runtimes.claims import as_claimed, runtime_violations
 from ppsolve.solver.kinds.pipeline.small_flow import (
     STATES,
     StateSearchParams,
@@ -140,9 +140,7 @@ class PipelineKind(Kind[PipelineInstance]):
 
         For a document that claims a runtime ranks run one op after the other.
         """
-        instance = timed_by(instance, document)
-        if isinstance(document, dict) and document.get(RULE) is not None:
-            instance = instance.by_rank()
+        instance = as_claimed(timed_by(instance, document), document)
         if instance.overlap is not None and document is not None:
             blocks = fused_problem(instance, exact=exact)
             return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
@@ -168,7 +166,7 @@ class PipelineKind(Kind[PipelineInstance]):
             return assignment_violations(data, instance)
         if instance.layers is not None:
             return layers_violations(instance, data)
-        modes = modes_of(instance)
+        modes = modes_of(as_claimed(instance, data))
         wrong = program_violations(instance, data)
         wrong += [] if modes is None else modes_violations(modes, data)
         return wrong or runtime_violations(instance, data, schedule)

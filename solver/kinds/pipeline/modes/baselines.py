@@ -168,7 +168,7 @@ def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _Order
 
 
 def _recompute_window(asked: OrderedModes) -> _OrderedChoice:
-    most = int(asked.modes.windows.max()) + 1
+    most = int(asked.modes.windows_of().max()) + 1
     kept = (asked.modes.in_window(asked.smallest, count) for count in range(most, -1, -1))
     return _first_that_fits(asked, kept)
 

@@ -41,6 +41,24 @@ def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
     return rows
 
 
+def as_claimed(instance: PipelineInstance, document: Any) -> PipelineInstance:
+    """Return a pipeline as ranks run it, where a document claims a runtime.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    document : object
+        A result or a schedule.
+
+    Returns
+    -------
+    PipelineInstance
+    """
+    has_claim = isinstance(document, dict) and document.get(RULE) is not None
+    return instance.by_rank() if has_claim else instance
+
+
 def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily | None:
     """Return the runtime that a document claims, None where it claims none.
 

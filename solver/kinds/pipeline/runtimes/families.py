@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.modes import group_sizes
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     FORWARD,
@@ -42,13 +43,12 @@ def _in_groups(shape: PipelineShape) -> Iterator[FixedOrder]:
         yield from _one_f_one_b(shape)
         return
     ranks, count = shape.num_ranks, shape.num_microbatches
-    for size in range(ranks, count + 1):
-        if not 0 < count % size < ranks:
-            orders = interleaved_1f1b(ranks, shape.chunks, count, size)
-            yield FixedOrder(f"groups of {size}", orders, size)
-            if shape.fuses:
-                orders = interleaved_1f1b(ranks, shape.chunks, count, size, combined=True)
-                yield FixedOrder(f"groups of {size}, combined", orders, size, is_combined=True)
+    for size in group_sizes(ranks, count):
+        orders = interleaved_1f1b(ranks, shape.chunks, count, size)
+        yield FixedOrder(f"groups of {size}", orders, size)
+        if shape.fuses:
+            orders = interleaved_1f1b(ranks, shape.chunks, count, size, combined=True)
+            yield FixedOrder(f"groups of {size}, combined", orders, size, is_combined=True)
 
 
 def _megatron_rule(shape: PipelineShape) -> str:

@@ -79,7 +79,7 @@ class RuntimeFamily:
         -------
         str or None
         """
-        has_windows = self.has_windows and modes.decide == "window"
+        has_windows = self.has_windows and modes.has_windows
         for stage, row in enumerate(choice):
             if modes.offloading in row:
                 return f"modes: stage {stage} offloads, which {self.title} cannot be told"

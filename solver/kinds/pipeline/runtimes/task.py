@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,7 +24,12 @@ from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
-from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
+from ppsolve.solver.kinds.pipeline.runtimes.timing import (
+    RuntimeSettings,
+    keeping_more_is_faster,
+    series_of,
+    settings_of,
+)
 from ppsolve.solver.run.schedule_task import START, ScheduleTask
 from ppsolve.solver.run.step import Step, Steps, always, whole
 from ppsolve.solver.run.steps import find_bounds
@@ -34,6 +39,10 @@ from ppsolve.solver.structure.points import in_sequence, without_crossings
 
 ORDERS_OF_RUNTIME = "runtime orders"
 """Name of this step, and of the bound of all orders, in reports."""
+
+
+FEW_WINDOWS = 16
+"""Windows of one order that are all timed, each a line of the report."""
 
 
 RUNTIME_STEPS: tuple[Step | Steps, ...] = (Step(ORDERS_OF_RUNTIME, always, whole, find_bounds),)
@@ -69,7 +78,7 @@ class RuntimeTask(ScheduleTask):
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Time every order; the best one is the bound, unless the clock is over before."""
         least: tuple[float, str] | None = None
-        for each in settings_of(self.family, self.instance):
+        for each in self._contenders():
             if clock is not None and clock.is_over:
                 super().find_bounds(clock)
                 return
@@ -83,6 +92,24 @@ class RuntimeTask(ScheduleTask):
             self.board.raise_bound(self.board.value, ORDERS_OF_RUNTIME)
         elif least is not None:
             raise MemoryInfeasible(f"{self._among('none')} fits; {least[1]}")
+
+    def _contenders(self) -> Iterator[RuntimeSettings]:
+        """Yield settings one of which is the best; the outcome of each is noted before the next.
+
+        Of many windows the one that keeps most and fits is found by bisection: others that fit take
+        as long or longer.
+        """
+        for series in series_of(settings_of(self.family, self.instance)):
+            is_short = len(series) <= FEW_WINDOWS
+            if is_short or not keeping_more_is_faster(self.instance, self.problem):
+                yield from series
+                continue
+            low, high = 0, len(series)
+            while low < high:
+                middle = (low + high) // 2
+                yield series[middle]
+                fits = self.outcomes[series[middle].words].status is HeuristicStatus.FEASIBLE
+                low, high = (middle + 1, high) if fits else (low, middle)
 
     def _outcome(self, each: RuntimeSettings) -> HeuristicOutcome:
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
@@ -49,7 +50,7 @@ class RuntimeSettings:
         DeadlockError
             The orders wait for each other.
         """
-        request = Request(instance, problem)
+        request = Request(instance.by_rank(), problem)
         if self.choice is not None:
             found = OrderedModes(request, self.orders).timed(self.choice, waits=True)
             return found.schedule.normalised()
@@ -86,6 +87,49 @@ def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[R
             yield RuntimeSettings(f"{order.words}, {words}", named | more, order.orders, choice)
 
 
+def series_of(settings: Iterable[RuntimeSettings]) -> Iterator[list[RuntimeSettings]]:
+    """Yield the windows of each order and mode by the micro-batches kept, any other one alone.
+
+    Parameters
+    ----------
+    settings : iterable of RuntimeSettings
+        As `settings_of` yields them.
+
+    Yields
+    ------
+    list of RuntimeSettings
+    """
+    for _, series in groupby(settings, lambda each: {**each.named, "kept": "kept" in each.named}):
+        yield list(series)
+
+
+def keeping_more_is_faster(instance: PipelineInstance, problem: Problem) -> bool:
+    """Whether under one order what keeps more takes no longer, and fits where more is kept.
+
+    Backwards become shorter, so that no op starts later: starts are longest paths, without links
+    or streams that serve first come, first served. Memory is in use by the order of a rank's ops,
+    where all of them take time, and keeping holds as much as any mode between its ops.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with modes.
+    problem : Problem
+        Its problem with open modes.
+
+    Returns
+    -------
+    bool
+    """
+    modes = modes_of(instance)
+    assert modes is not None
+    is_longest_path = instance.p2p.mode == "delay" and instance.allreduce is None
+    is_longest_path &= instance.collectives is None and problem.objective is Objective.MAKESPAN
+    stages = range(modes.shape[0])
+    has_less = all((modes.rest(s, n) >= 0).all() for s in stages for n in modes.recomputing)
+    return bool(is_longest_path and has_less and problem.duration[problem.is_compute].all())
+
+
 def figures_of(family: RuntimeFamily, instance: PipelineInstance, words: str) -> RuntimeFigures:
     """Return the settings of these words as a document has them.
 
@@ -114,11 +158,11 @@ def _choices(
     for mode in (0, *recomputing):
         choice = modes.of_stages([mode] * modes.shape[0])
         yield f"all stages {modes.names[mode]}", {"mode": modes.names[mode]}, choice
-    # Places in windows are those of groups of as many micro-batches as ranks.
-    has_windows = order.group_size in {None, modes.instance.num_devices}
-    if modes.decide == "window" and family.has_windows and has_windows:
-        for kept in range(1, int(modes.windows.max()) + 1):
-            for mode in recomputing:
-                name = modes.names[mode]
-                words = f"{name} but for the first {kept} of each window"
-                yield words, {"mode": name, "kept": kept}, modes.in_window(mode, kept)
+    if not family.has_windows or not modes.has_windows:
+        return
+    for mode in recomputing:
+        name = modes.names[mode]
+        for kept in range(1, int(modes.windows_of(order.group_size).max()) + 1):
+            words = f"{name} but for the first {kept} of each window"
+            choice = modes.in_window(mode, kept, order.group_size)
+            yield words, {"mode": name, "kept": kept}, choice

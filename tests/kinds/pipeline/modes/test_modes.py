@@ -161,13 +161,13 @@ def test_windows_count_as_in_megatron() -> None:
     data["memory"]["recompute"]["modes"] = [{**FULL, "time": 3}]
     modes = modes_of(PipelineInstance.parse(data))
     assert modes is not None
-    assert modes.windows.tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0, 1], [0] * 6]
+    assert modes.windows_of().tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0, 1], [0] * 6]
     data |= {"placement": "interleaved", "stages_per_device": 2, "num_devices": 2}
     data["num_microbatches"] = 4
     modes = modes_of(PipelineInstance.parse(data))
     assert modes is not None
     # Device 0 warms up with 4 forwards: chunks 0 0 1 1 0 0 1 1, modulo 5.
-    assert modes.windows[[0, 2]].tolist() == [[0, 1, 4, 0], [2, 3, 1, 2]]
+    assert modes.windows_of()[[0, 2]].tolist() == [[0, 1, 4, 0], [2, 3, 1, 2]]
 
 
 @pytest.mark.parametrize("seed", range(40, 52))

@@ -51,11 +51,12 @@ def test_windows() -> None:
 
 
 def test_windows_of_virtual_stages() -> None:
-    """Places in windows are known for groups of as many micro-batches as ranks: 2 of 2, 3, 4, 6."""
+    """Groups of 2, 3, 4, 6 of 6: rank 0 warms up with 2 forwards and those of a group."""
     instance = recomputing(9, "window", 2, **LOOPED)
-    windows = modes_of(instance).windows.max()
     result = solved(instance, "megatron", heuristics=None)
-    assert result.runtime.orders == 4 * 3 + windows * 2
+    windows = [2 + size for size in (2, 3, 4, 6)]
+    assert [int(modes_of(instance).windows_of(n).max()) for n in (2, 3, 4, 6)] == windows
+    assert result.runtime.orders == 4 * 3 + sum(windows) * 2
     assert ppsolve.check(instance, result) == []
 
 
