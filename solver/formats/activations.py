@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, modes_of
 from ppsolve.solver.formats.layers import DECODER, RECOMPUTE, letters_of
@@ -132,7 +134,8 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
         yield f"{target}: {OFFLOADS[target]}"
     window = _window(program, target)
     if window is not None and target == "megatron":
-        yield f"megatron: set {WINDOW_FLAG} {window}"
+        kept, caution = window
+        yield f"megatron: set {WINDOW_FLAG} {kept}{caution}"
     stages = [stage for stage, row in enumerate(rows) if set(row) - {KEEP, OFFLOAD}]
     partly = [stage for stage in stages if len(rows[stage]) > 1 and program.modes]
     if partly and (window is None or target not in {"megatron", *HAND_MADE}):
@@ -172,30 +175,29 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
         raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
 
 
-def _window(program: RuntimeProgram, target: str) -> int | None:
-    """Return the number of micro-batches of each window that are kept, if a window says all.
+def _window(program: RuntimeProgram, target: str) -> tuple[int, str] | None:
+    """Return how many micro-batches of each window are kept, and a word of caution, if any.
 
-    Places in windows are those of the groups that Megatron-LM runs for the order of the program.
-
-    Parameters
-    ----------
-    program : RuntimeProgram
-    target : str
-        Name of the runtime.
-
-    Returns
-    -------
-    int or None
+    Megatron-LM counts windows by the groups that it runs; an instance may ask for the windows of
+    groups of p where the order has others.
     """
     modes = None if program.instance is None else modes_of(program.instance)
     is_partly = any(len(set(row)) > 1 for row in program.modes)
     if modes is None or not (modes.decide == "window" or (is_partly and target == "megatron")):
         return None
     try:
-        order = MEGATRON.order_of(program.rows, program.shape)
+        size = MEGATRON.order_of(program.rows, program.shape).group_size
     except InputError:
-        order = None
-    windows = modes.windows_of(None if order is None else order.group_size)
+        size = None
     keeps = np.array([[modes.names.index(name) == 0 for name in row] for row in program.modes])
-    fits = (n for n in range(int(windows.max()) + 2) if np.array_equal(keeps, windows < n))
-    return next(fits, None)
+    of_groups = _kept(keeps, modes.windows_of(size))
+    if of_groups is not None:
+        return of_groups, ""
+    usual = _kept(keeps, modes.windows_of())
+    caution = f" (in groups of {size} it counts otherwise and recomputes other micro-batches)"
+    return None if usual is None else (usual, caution)
+
+
+def _kept(keeps: Any, windows: IntArray) -> int | None:
+    counts = range(int(windows.max()) + 2)
+    return next((n for n in counts if np.array_equal(keeps, windows < n)), None)

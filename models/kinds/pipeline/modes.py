@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -201,19 +200,6 @@ class MemoryModes:
         """Whether the first micro-batches of windows may be kept, and the others not."""
         return self.decide in {"window", "microbatch"}
 
-    @property
-    def group_sizes(self) -> tuple[int | None, ...]:
-        """Sizes of groups whose windows may be chosen, as `windows_of` takes them.
-
-        A pipeline without a runtime has the windows of Megatron-LM's usual groups. A runtime that
-        has windows runs groups of any legal size.
-        """
-        stages, microbatches = self.shape
-        devices = self.instance.num_devices
-        if stages == devices or not self.instance.is_by_rank:
-            return (None,)
-        return (None, *group_sizes(devices, microbatches))
-
     def windows_of(self, group_size: int | None = None) -> IntArray:
         """Return the place of each micro-batch in its window, int64[S, m].
 
@@ -288,18 +274,8 @@ class MemoryModes:
                 yield np.full(self.shape, mode, dtype=np.int64)
         elif self.decide == "window":
             yield np.zeros(self.shape, dtype=np.int64)
-            yield from self._windowed()
-
-    def _windowed(self) -> Iterator[IntArray]:
-        """Yield every choice with a window once."""
-        seen: set[bytes] = set()
-        for size in self.group_sizes:
-            most = int(self.windows_of(size).max())
-            for kept, mode in product(range(most, -1, -1), range(1, len(self.names))):
-                choice = self.in_window(mode, kept, size)
-                if choice.tobytes() not in seen:
-                    seen.add(choice.tobytes())
-                    yield choice
+            for kept in range(int(self.windows_of().max()), -1, -1):
+                yield from (self.in_window(mode, kept) for mode in range(1, len(self.names)))
 
     def allows(self, choice: IntArray) -> bool:
         """Whether those who decide may make a choice, int64[S, m]."""

@@ -160,9 +160,10 @@ def _choices(
         yield f"all stages {modes.names[mode]}", {"mode": modes.names[mode]}, choice
     if not family.has_windows or not modes.has_windows:
         return
+    # Windows that an instance asks for are those of the usual groups, whatever the order.
+    size = None if modes.decide == "window" else order.group_size
     for mode in recomputing:
         name = modes.names[mode]
-        for kept in range(1, int(modes.windows_of(order.group_size).max()) + 1):
+        for kept in range(1, int(modes.windows_of(size).max()) + 1):
             words = f"{name} but for the first {kept} of each window"
-            choice = modes.in_window(mode, kept, order.group_size)
-            yield words, {"mode": name, "kept": kept}, choice
+            yield words, {"mode": name, "kept": kept}, modes.in_window(mode, kept, size)

@@ -52,11 +52,13 @@ def test_windows() -> None:
 
 def test_windows_of_virtual_stages() -> None:
     """Groups of 2, 3, 4, 6 of 6: rank 0 warms up with 2 forwards and those of a group."""
-    instance = recomputing(9, "window", 2, **LOOPED)
-    result = solved(instance, "megatron", heuristics=None)
     windows = [2 + size for size in (2, 3, 4, 6)]
-    assert [int(modes_of(instance).windows_of(n).max()) for n in (2, 3, 4, 6)] == windows
-    assert result.runtime.orders == 4 * 3 + sum(windows) * 2
+    for decide, tried in (("window", 4 * windows[0]), ("microbatch", sum(windows))):
+        instance = recomputing(9, decide, 2, **LOOPED)
+        assert [int(modes_of(instance).windows_of(n).max()) for n in (2, 3, 4, 6)] == windows
+        result = solved(instance, "megatron", heuristics=None)
+        assert result.runtime.orders == 4 * 3 + tried * 2, decide
+        assert ppsolve.check(instance, result) == []
     assert ppsolve.check(instance, result) == []
 
 

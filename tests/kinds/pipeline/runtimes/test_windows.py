@@ -10,7 +10,6 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.result import Status
-from ppsolve.models.kinds.pipeline.modes import modes_of
 from ppsolve.solver.formats.activations import notes_on_modes
 from ppsolve.solver.formats.program import Settings, read_program
 from ppsolve.solver.kinds.pipeline.runtimes import task
@@ -69,26 +68,46 @@ def optimized(data: dict[str, Any], **options: Any) -> Any:
     return ppsolve.optimize(ppsolve.parse_instance(data), runtime="megatron", **few | options)
 
 
-def test_windows_of_a_group_that_is_not_of_p() -> None:
-    """Rank 0 warms up with 4 + 5 of 10 forwards: all but the first 3 of 10 are recomputed."""
-    fitting = [run for run in windows.every_run(GROUPS_OF_5) if run.fits]
+def with_decision(data: dict[str, Any], decide: str) -> dict[str, Any]:
+    recompute = {**data["memory"]["recompute"], "decide": decide}
+    return {**data, "memory": {**data["memory"], "recompute": recompute}}
+
+
+def best_run(data: dict[str, Any]) -> tuple[int, int, int, int]:
+    fitting = [run for run in windows.every_run(data) if run.fits]
     best = min(fitting, key=lambda run: run.makespan)
-    assert (best.group, best.mode, best.kept, best.makespan) == (5, 0, 3, 178)
+    return best.group, best.mode, best.kept, best.makespan
+
+
+def notes_of(document: dict[str, Any]) -> str:
+    return next(iter(notes_on_modes(read_program(document), Settings(), "megatron")))
+
+
+def test_windows_are_tried_under_groups_that_are_not_of_p() -> None:
+    """The window of an instance counts in groups of p = 3: rank 0 keeps 2 of each 8 forwards."""
+    assert best_run(GROUPS_OF_5) == (5, 0, 2, 176)
     result = optimized(GROUPS_OF_5)
-    assert (result.value, result.status) == (178, Status.OPTIMAL)
-    assert result.runtime.settings == {"group_size": 5, "mode": "full", "kept": 3}
+    assert (result.value, result.status) == (176, Status.OPTIMAL)
+    assert result.runtime.settings == {"group_size": 5, "mode": "full", "kept": 2}
     document = json.loads(result.model_dump_json())
     assert ppsolve.check(ppsolve.parse_instance(GROUPS_OF_5), document) == []
-    note = next(iter(notes_on_modes(read_program(document), Settings(), "megatron")))
-    assert note.endswith("--num-microbatches-with-partial-activation-checkpoints 3")
+    assert "checkpoints 2 (in groups of 5 it counts otherwise" in notes_of(document)
 
 
-def test_the_best_of_all_may_have_the_windows_of_any_group() -> None:
+def test_windows_of_free_micro_batches_are_those_of_the_groups_that_run() -> None:
+    """Rank 0 warms up with 4 + 5 of 10 forwards: all but the first 3 of 10 are recomputed."""
+    data = with_decision(GROUPS_OF_5, "microbatch")
+    assert best_run(data) == (5, 0, 3, 178)
+    result = optimized(data)
+    assert (result.value, result.status) == (178, Status.OPTIMAL)
+    document = json.loads(result.model_dump_json())
+    assert ppsolve.check(ppsolve.parse_instance(data), document) == []
+    assert notes_of(document).endswith("--num-microbatches-with-partial-activation-checkpoints 3")
+
+
+def test_the_best_of_all_is_never_worse() -> None:
     result = optimized(GROUPS_OF_5, time_limit=1)
     assert result.runtime.free_value <= result.value
-    modes = modes_of(ppsolve.parse_instance(GROUPS_OF_5))
-    assert modes.allows(modes.in_window(1, 3))
-    assert not modes.allows(modes.in_window(1, 3, 5)), "a pipeline alone has the usual groups"
 
 
 def hold(seed: int) -> None:
@@ -118,7 +137,7 @@ def test_many_windows_are_bisected(seed: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_windows_that_are_too_many_are_not_all_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """9 windows of groups of 5 by bisection: 5, 3, 4; those that keep more or less are left out."""
-    data = {**GROUPS_OF_5, "p2p": {"latency": 1}}
+    data = with_decision({**GROUPS_OF_5, "p2p": {"latency": 1}}, "microbatch")
     every = optimized(data)
     monkeypatch.setattr(task, "FEW_WINDOWS", 8)
     found = optimized(data)

@@ -28,13 +28,17 @@ def every_run(instance: dict[str, Any]) -> Iterator[Run]:
     ranks, count = instance["num_devices"], instance["num_microbatches"]
     chunks = instance.get("stages_per_device", 1)
     modes = instance["memory"]["recompute"]["modes"]
-    has_windows = instance["memory"]["recompute"]["decide"] in {"window", "microbatch"}
+    decide = instance["memory"]["recompute"]["decide"]
+    has_windows = decide in {"window", "microbatch"}
     for group in megatron.group_sizes(ranks, count) if chunks > 1 else [0]:
         rows = _rows(ranks, chunks, count, group)
         yield Run(group, -1, 0, *_run(instance, rows, None, set()))
         for number, mode in enumerate(modes):
             for kept in range(chunks * count + 1 if has_windows else 1):
-                again = _recomputed(rows, ranks, chunks, group, kept)
+                # A window that an instance asks for is that of groups of p.
+                size = ranks if decide == "window" else group
+                counted = _rows(ranks, chunks, count, size)
+                again = _recomputed(counted, ranks, chunks, size, kept)
                 yield Run(group, number, kept, *_run(instance, rows, mode, again))
 
 
@@ -100,14 +104,15 @@ def _fits(
     mode: dict[str, Any] | None,
     again: set[tuple[int, int]],
 ) -> bool:
-    """Whether a rank has room: all of an activation while ops of it run, between them less."""
+    """Whether a rank has room: all of an activation while ops of it take time, else less."""
     memory, ranks, held = instance["memory"], instance["num_devices"], 0
     for kind, chunk, k in row:
+        time = instance["times"]["forward" if kind == "F" else "backward"][chunk * ranks + rank]
         is_again = mode is not None and (chunk * ranks + rank, k) in again
         between = mode["held"] if mode is not None and is_again else memory["activation"]
         if kind == "B":
             held -= between
-        if held + memory["activation"] > memory["capacity"]:
+        if held + (memory["activation"] if time else between) > memory["capacity"]:
             return False
         if kind == "F":
             held += between
