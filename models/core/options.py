@@ -46,6 +46,11 @@ class OpenProblem:
 
     base: Problem
     options: tuple[Option, ...]
+    numbered: tuple[IntArray, ...] = ()
+    """Ops that may be held to start one after the other, where no family says so.
+
+    They are one op of every alike micro-batch, all of whose ops may be exchanged at once.
+    """
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

@@ -60,7 +60,8 @@ def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenPro
     problem = _open_problem(instance, lower_pipeline(instance, exact=exact))
     if not _may_nest(problem):
         return problem
-    return _open_problem(instance, replace(problem.base, families=()))
+    alone = _open_problem(instance, replace(problem.base, families=()))
+    return replace(alone, numbered=tuple(rows[:, 0] for rows in problem.base.families))
 
 
 def _open_problem(instance: PipelineInstance, base: Problem) -> OpenProblem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,9 @@ class OptionsModel(ChoiceModel):
                 # Ops without a resource start in order only.
                 first = self.start[a] if ticks else self.end[a]
                 cp.add(first <= self.start[b])
+        for ops in self.problem.numbered:
+            for a, b in pairwise(ops.tolist()):
+                cp.add(self.start[a] <= self.start[b])
 
     def _extras(self, pool: int, sign: int, moments: list[Any]) -> list[MemoryEvent]:
         chosen = ((self.problem.options[n], literal) for n, literal in self.chosen.items())
