@@ -186,9 +186,10 @@ def _window(program: RuntimeProgram, target: str) -> tuple[int, str] | None:
     if modes is None or not (modes.decide == "window" or (is_partly and target == "megatron")):
         return None
     try:
-        size = MEGATRON.order_of(program.rows, program.shape).group_size
+        order = MEGATRON.order_of(program.rows, program.shape)
     except InputError:
-        size = None
+        order = None
+    size = None if order is None else order.group_size
     keeps = np.array([[modes.names.index(name) == 0 for name in row] for row in program.modes])
     of_groups = _kept(keeps, modes.windows_of(size))
     if of_groups is not None:

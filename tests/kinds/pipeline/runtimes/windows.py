@@ -112,6 +112,7 @@ def _fits(
         between = mode["held"] if mode is not None and is_again else memory["activation"]
         if kind == "B":
             held -= between
+            time += mode["time"] if mode is not None and is_again else 0
         if held + (memory["activation"] if time else between) > memory["capacity"]:
             return False
         if kind == "F":
