@@ -197,6 +197,13 @@ def test_of_steps_that_are_alike_one_is_searched(monkeypatch):
     assert len([step for name, step in asked if name == "more memory"]) == 2
 
 
+def standing_clock(left: float) -> Mock:
+    """Return a clock of which time left stays what it is, and shares are the whole."""
+    clock = Mock(left=left, part_for=lambda seconds: min(1.0, seconds / left))
+    clock.share.return_value = clock
+    return clock
+
+
 def test_the_most_promising_change_has_its_time_first(monkeypatch):
     """No order takes less than 90 us, with split backwards 70, with more chunks 75."""
     given = []
@@ -205,8 +212,7 @@ def test_the_most_promising_change_has_its_time_first(monkeypatch):
         "searched_help",
         lambda change, *_: given.append(change.name) or Help(change.name, ""),
     )
-    shares = Mock(left=100.0)
-    shares.share.return_value = shares
+    shares = standing_clock(100.0)
     steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
     given.clear()
     found = diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
@@ -224,8 +230,7 @@ def test_a_step_takes_what_its_longest_replica_takes():
 
 def test_a_short_time_goes_to_the_most_promising_change(monkeypatch):
     monkeypatch.setattr(diagnose_module, "searched_help", lambda change, *_: Help(change.name, ""))
-    shares = Mock(left=2.5)
-    shares.share.return_value = shares
+    shares = standing_clock(2.5)
     steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
     diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
     assert [call.args[0] for call in shares.share.call_args_list] == pytest.approx([0.8, 0.8, 1])
