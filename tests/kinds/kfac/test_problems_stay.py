@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
-from ppsolve.models.core.problem import Pool, Problem
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.kfac.cycle import lower_cycle
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance
@@ -23,6 +21,7 @@ from ppsolve.solver.kinds.kfac.pinned import pinned_cycle
 from tests.kinds.kfac.cases import NAMES, measured
 from tests.kinds.kfac.described_instances import FUSED, SPLIT, described_instance
 from tests.paths import DATA, ROOT
+from tests.problem_text import digest
 
 FILE = DATA / "kfac_problems.json"
 
@@ -80,42 +79,8 @@ def problems() -> Iterator[tuple[str, Problem]]:
         yield f"{name} pinned", pinned_cycle(instance, published)
 
 
-def shown(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}"
-
-
-def pool_lines(problem: Problem, pool: Pool) -> Iterator[str]:
-    yield f"pool {pool.name} {shown(pool.limit)} {shown(pool.initial)}"
-    columns = [(pool.acquire_op, pool.acquire_amount), (pool.release_op, pool.release_amount)]
-    for sign, (ops, amounts) in zip("+-", columns, strict=True):
-        given = zip(problem.op_names(ops), amounts.tolist(), strict=True)
-        yield from sorted(f"{sign}{op} {shown(pool.amounts[amount])}" for op, amount in given)
-
-
-def lines(problem: Problem) -> Iterator[str]:
-    """Say all of a problem: ops in their order, precedences and amounts as sets."""
-    names = problem.op_names(range(problem.num_ops))
-    yield f"{problem.objective} {shown(problem.scale.tick)} {problem.span_resources.tolist()}"
-    for op, name in enumerate(names):
-        streams = sorted(problem.resource_names[r] for r in problem.resources_of(op).tolist())
-        labels = (problem.stage[op], problem.device[op], problem.microbatch[op])
-        times = (problem.duration[op], problem.release[op], problem.pinned[op])
-        windows = problem.windows[op].tolist() if op in problem.windows else None
-        yield f"{name} {problem.kinds[problem.kind[op]]} {streams} {[*map(int, labels + times)]}"
-        yield f"{windows} {problem.weight[op] if len(problem.weight) else 0}"
-    edges = zip(problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True)
-    yield from sorted({f"{names[a]} -> {names[b]} {lag}" for a, b, lag in edges})
-    for pool in problem.pools:
-        yield from pool_lines(problem, pool)
-    for family in problem.families:
-        yield str([[names[op] for op in row] for row in family.tolist()])
-
-
 def digests() -> dict[str, str]:
-    return {
-        name: hashlib.sha256("\n".join(lines(problem)).encode()).hexdigest()[:16]
-        for name, problem in problems()
-    }
+    return {name: digest(problem) for name, problem in problems()}
 
 
 def test_every_problem_is_what_it_was() -> None:
