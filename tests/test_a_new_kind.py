@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ppsolve
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number
@@ -40,7 +41,9 @@ def lower(instance: FlowShop, *, exact: bool = False) -> Problem:
     scale = TimeScale.fit(times.ravel(), instance.time_unit, exact=exact)
     machine, job = np.indices(times.shape)
     builder = ProblemBuilder(instance.name, scale)
-    resources = np.array([builder.add_resource(f"machine {m}") for m in range(len(times))])
+    resources = np.array(
+        [builder.add_resource(DeviceName("machine", (m,))) for m in range(len(times))]
+    )
     ops = builder.add_ops(
         "J",
         np.vectorize(scale.ticks)(times),

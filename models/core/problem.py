@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.timescale import TimeScale
 
 IntArray = NDArray[np.int64]
@@ -59,7 +60,7 @@ ScheduleObjective = Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN]
 class Pool:
     """A memory pool: ops acquire amounts at their start and release amounts at their end."""
 
-    name: str  # shown to users, e.g. ``device 0``
+    key: DeviceName
     capacity: Fraction  # exact, as all amounts
     initial: Fraction  # in use before any op (static bytes)
     amounts: tuple[Fraction, ...]  # distinct
@@ -72,7 +73,7 @@ class Pool:
     @classmethod
     def of(
         cls,
-        name: str,
+        key: DeviceName,
         capacity: Fraction,
         acquires: Sequence[tuple[int, Fraction]],
         releases: Sequence[tuple[int, Fraction]],
@@ -83,7 +84,7 @@ class Pool:
 
         Parameters
         ----------
-        name, capacity, initial, unit
+        key, capacity, initial, unit
             As in `Pool`.
         acquires, releases : sequence of (int, Fraction)
             Ops and their amounts.
@@ -100,7 +101,7 @@ class Pool:
             return np.array(list(values), dtype=np.int64)
 
         return cls(
-            name=name,
+            key=key,
             capacity=capacity,
             initial=initial,
             amounts=tuple(index),
@@ -125,7 +126,12 @@ class Pool:
         -------
         Pool
         """
-        return self.of(self.name, self.capacity, acquires, releases, self.initial, self.unit)
+        return self.of(self.key, self.capacity, acquires, releases, self.initial, self.unit)
+
+    @property
+    def name(self) -> str:
+        """Its name as users see it, e.g. ``device 0``."""
+        return str(self.key)
 
     @property
     def limit(self) -> Fraction:
@@ -154,8 +160,8 @@ class Problem:
         Figure to minimise.
     duration : int64[n]
         Duration of each op, >= 0.
-    resource_names : tuple of str
-        Name of each of the R resources. A resource holds one op at a time.
+    resources : tuple of DeviceName
+        Key of each of the R resources. A resource holds one op at a time.
     resource_ptr : int64[n + 1]
         Op j occupies ``resource_idx[resource_ptr[j]:resource_ptr[j + 1]]`` while it runs.
     resource_idx : int64[...]
@@ -197,7 +203,7 @@ class Problem:
     scale: TimeScale
     objective: Objective
     duration: IntArray
-    resource_names: tuple[str, ...]
+    resources: tuple[DeviceName, ...]
     resource_ptr: IntArray
     resource_idx: IntArray
     before: IntArray
@@ -229,7 +235,12 @@ class Problem:
     @property
     def num_resources(self) -> int:
         """Number of resources R."""
-        return len(self.resource_names)
+        return len(self.resources)
+
+    @cached_property
+    def resource_names(self) -> tuple[str, ...]:
+        """Name of each resource as users see it."""
+        return tuple(map(str, self.resources))
 
     @property
     def is_anchored(self) -> bool:
@@ -383,15 +394,15 @@ class ProblemBuilder:
         self._num_ops = 0
         self._blocks: list[dict[str, IntArray]] = []
         self._edges: list[tuple[IntArray, ...]] = []
-        self._resource_names: list[str] = []
+        self._resources: list[DeviceName] = []
         self._kinds: list[str] = []
         self.add_ops(_none(), _none(), _none().reshape(0, 0))
         self.add_precedences(_none(), _none())
 
-    def add_resource(self, name: str) -> int:
+    def add_resource(self, key: DeviceName) -> int:
         """Add a resource and return its number."""
-        self._resource_names.append(name)
-        return len(self._resource_names) - 1
+        self._resources.append(key)
+        return len(self._resources) - 1
 
     def kind_number(self, name: str) -> int:
         """Return the number of a kind of op, which is added if it is new."""
@@ -476,7 +487,7 @@ class ProblemBuilder:
             given[name] = np.asarray(given[name], dtype=np.int64)
         given |= {"pools": tuple(self.pools), "families": tuple(self.families)}
         return Problem(
-            resource_names=tuple(self._resource_names),
+            resources=tuple(self._resources),
             resource_ptr=pointer,
             before=before,
             after=after,

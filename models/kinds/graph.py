@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from ppsolve.models.core.dag import find_cycle
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import (
     FREE,
     IntArray,
@@ -147,7 +148,7 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
         return np.array([scale.ticks(Fraction(value)) for value in values], dtype=np.int64)
 
     builder = ProblemBuilder(instance.name, scale, instance.objective)
-    number = {name: builder.add_resource(name) for name in instance.resources}
+    number = {name: builder.add_resource(DeviceName(name)) for name in instance.resources}
     width = max(1, *(len(op.resources) for op in instance.ops))
     table = np.full((len(instance.ops), width), FREE, dtype=np.int64)
     for index, op in enumerate(instance.ops):
@@ -175,7 +176,7 @@ def _pool(instance: GraphInstance, pool: GraphPool) -> Pool:
         return [(op, Fraction(amount)) for op, amount in found if amount]
 
     return Pool.of(
-        pool.name,
+        DeviceName(pool.name),
         Fraction(pool.capacity),
         events(op.acquire for op in instance.ops),
         events(op.release_at_end for op in instance.ops),

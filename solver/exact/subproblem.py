@@ -247,7 +247,7 @@ def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     seats = np.repeat(problem.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
     none = np.full(more, FREE)
-    kept = ("name", "scale", "resource_names", "span_resources", "kinds", "slices")
+    kept = ("name", "scale", "resources", "span_resources", "kinds", "slices")
     labels = ("kind", "stage", "device", "microbatch")
     return {
         **{name: getattr(problem, name) for name in kept},
@@ -312,7 +312,7 @@ class PoolLevel:
         if level + int(whole[acquires].sum()) <= self.limit:
             return None
         return Pool(
-            pool.name,
+            pool.key,
             pool.capacity,
             Fraction(level, self.unit),
             pool.amounts,

@@ -24,7 +24,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.studies.trace.table import NANOSECONDS
 from ppsolve.solver.api.kinds import instance_in, kind_of, schedule_in
 from ppsolve.solver.formats.program import entry_in, winner_in
-from ppsolve.solver.structure.owners import number_in, owners
+from ppsolve.solver.structure.owners import owners, pool_owners
 
 Event = dict[str, Any]
 
@@ -62,8 +62,8 @@ class _Group:
     def events(self) -> Iterator[Event]:
         yield from self._names()
         yield from self._slices()
-        for pool in self.problem.pools:
-            yield from self._counter(pool)
+        for pool, device in zip(self.problem.pools, pool_owners(self.problem), strict=True):
+            yield from self._counter(pool, device)
 
     def _names(self) -> Iterator[Event]:
         for place, device in enumerate(sorted(set(self.owner))):
@@ -126,8 +126,7 @@ class _Group:
             for op in comes | goes
         }
 
-    def _counter(self, pool: Pool) -> Iterator[Event]:
-        device = number_in(pool.name, max(self.owner, default=0))
+    def _counter(self, pool: Pool, device: int) -> Iterator[Event]:
         counter = {"ph": "C", "name": "memory", "pid": self.first + device, "tid": 0}
         for moment, held in usage(self.schedule, pool):
             moment_of = {"ts": _microseconds(self._nanoseconds(moment))}

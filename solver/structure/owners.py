@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
-from ppsolve.models.core.problem import FREE, Problem
+from ppsolve.models.core.keys import DeviceName
+from ppsolve.models.core.problem import FREE, IntArray, Problem
 
 
 def owners(problem: Problem) -> list[int]:
-    """Return the device of each resource: the number in its name, else that of its first op."""
-    devices = [device for device in problem.device.tolist() if device != FREE]
-    most = max(devices, default=0)
-    found = []
-    for resource, name in enumerate(problem.resource_names):
-        ops = problem.ops_by_resource[resource]
-        device = int(problem.device[ops[0]]) if len(ops) else FREE
-        found.append(number_in(name, most, max(device, 0)))
-    return found
+    """Return the device of each resource: that of its key, else that of its first op, else 0."""
+    users = problem.ops_by_resource
+    return [_owner(problem, key, users[number]) for number, key in enumerate(problem.resources)]
 
 
-def number_in(name: str, most: int, otherwise: int = 0) -> int:
-    """Return the first number of a name, such as the device of ``device 3``.
+def pool_owners(problem: Problem) -> list[int]:
+    """Return the device of each pool: that of its key, else that of its first user, else 0."""
+    return [_owner(problem, pool.key, pool.acquire_op) for pool in problem.pools]
 
-    Parameters
-    ----------
-    name : str
-        Name of a resource or a pool.
-    most : int
-        Largest number that is one of a device.
-    otherwise : int
-        The answer where the name has no such number.
 
-    Returns
-    -------
-    int
-        Number of a device.
-    """
-    found = re.search(r"[0-9]+", name)
-    return int(found[0]) if found and int(found[0]) <= most else otherwise
+def _owner(problem: Problem, key: DeviceName, users: IntArray) -> int:
+    if key.device is not None:
+        return key.device
+    device = int(problem.device[users[0]]) if len(users) else FREE
+    return max(device, 0)

@@ -17,7 +17,7 @@ from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.kinds.kfac.labels import KIND_OF, UP_PIPE
 from ppsolve.models.kinds.overlap.instance import NodeKind
 from ppsolve.models.kinds.pipeline.steps import STEP_KIND
-from ppsolve.solver.structure.owners import number_in, owners
+from ppsolve.solver.structure.owners import pool_owners
 from ppsolve.solver.views import colours
 
 Window = tuple[float, float]
@@ -114,15 +114,15 @@ class AmountCurve:
 
 def pool_curves(schedule: Schedule) -> list[AmountCurve]:
     """Return the use of every memory pool over time, in ticks."""
-    most = max(owners(schedule.problem), default=0)
+    problem = schedule.problem
     return [
         AmountCurve(
             pool.name,
             [(tick, as_json_number(amount)) for tick, amount in usage(schedule, pool)],
             float(pool.capacity),
-            number_in(pool.name, most),
+            device,
         )
-        for pool in schedule.problem.pools
+        for pool, device in zip(problem.pools, pool_owners(problem), strict=True)
         if len(pool.acquire_op) + len(pool.release_op)
     ]
 

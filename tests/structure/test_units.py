@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE
 from ppsolve.solver.structure.holds import whole_units
-from ppsolve.solver.structure.owners import number_in, owners
+from ppsolve.solver.structure.owners import owners
 from tests.small import op, small
 
 
@@ -29,15 +30,9 @@ def test_sums_within_64_bits_are_of_int64() -> None:
     assert whole_units((Fraction(2**60),), 3)[0].dtype == np.int64
 
 
-def test_a_name_tells_its_device_unless_there_is_no_such_device() -> None:
-    assert number_in("device 3", 3) == 3
-    assert number_in("device 4", 3, 2) == 2
-    assert number_in("device 4", 3) == 0
-    assert number_in("comm", 3, 1) == 1
-
-
-def test_a_resource_without_a_number_is_that_of_its_first_op() -> None:
-    # Resources come by name: r, r1, r7.
-    problem = small([op("a", 1, "r"), op("b", 1, "r7"), op("c", 1, "r1")])
-    assert owners(replace(problem, device=np.array([2, 1, FREE]))) == [2, 1, 1]
-    assert owners(replace(problem, device=np.full(3, FREE))) == [0, 0, 0]
+def test_a_resource_belongs_to_the_device_of_its_key_else_to_that_of_its_first_op() -> None:
+    problem = small([op("a", 1, "r0"), op("b", 1, "r1"), op("c", 1, "r2")])
+    problem = replace(problem, device=np.array([2, 1, FREE]))
+    assert owners(problem) == [2, 1, 0]
+    keys = DeviceName("r"), DeviceName("link", (3, 1)), DeviceName("r7")
+    assert owners(replace(problem, resources=keys)) == [2, 3, 0]

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray, Objective, OpLabels, Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance, KfacModule
@@ -171,7 +172,9 @@ class LoweredCycle:
         self.compute = self.iteration.span_resources
         syncing = [module for module in self.modules if module.sync_a or module.sync_b]
         devices = {device for module in syncing for device in self._sync_devices(module)}
-        self.comm = {device: self.cycle.stream(f"comm {device}") for device in sorted(devices)}
+        self.comm = {
+            device: self.cycle.stream(DeviceName("comm", (device,))) for device in sorted(devices)
+        }
         # Of each stage and device: int64[N, modules], and int64[N - 1] between two iterations.
         self.preconditions: dict[Place, IntArray] = {}
         self.steps: dict[Place, IntArray] = {}

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import (
     FREE,
     IntArray,
@@ -159,10 +160,10 @@ class _RefreshLowering:
         self.devices = [pattern.devices[device] for device in devices]
         self.weight_of = weight_of
         self.builder = ProblemBuilder(pattern.name, pattern.scale, Objective.COMPLETION)
-        self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
+        self.compute = {d: self.builder.add_resource(DeviceName("device", (d,))) for d in devices}
         self.comm: dict[int, int] = {}
         if not pattern.syncs_in_holes:
-            self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
+            self.comm = {d: self.builder.add_resource(DeviceName("comm", (d,))) for d in devices}
         self.names, self.windows = self.builder.explicit_names, self.builder.windows
         self.weights: dict[int, int] = {}
         self.edges: list[tuple[int, int]] = []
@@ -290,4 +291,4 @@ class _RefreshLowering:
         if not self.pattern.capacities:
             return None
         capacity = self.pattern.capacities[device.device]
-        return Pool.of(f"device {device.device}", capacity, acquires, releases)
+        return Pool.of(DeviceName("device", (device.device,)), capacity, acquires, releases)

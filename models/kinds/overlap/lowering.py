@@ -9,6 +9,7 @@ from math import ceil, floor, lcm
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
@@ -121,10 +122,10 @@ class _OverlapLowering:
         scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
         self.scale = stretched_scale(instance, scale) if instance.contention else scale
         self.builder = ProblemBuilder(instance.name, self.scale)
-        self.compute = self.builder.add_resource("compute")
+        self.compute = self.builder.add_resource(DeviceName("compute"))
         self.streams = {
             group: self.builder.add_resource(
-                f"comm {group}" if len(instance.groups) > 1 else "comm"
+                DeviceName(f"comm {group}" if len(instance.groups) > 1 else "comm")
             )
             for group in instance.groups
         }
@@ -232,7 +233,7 @@ class _OverlapLowering:
             name = "in flight" if len(instance.groups) == 1 else f"in flight {group}"
             launches = [(self.launch[member], Fraction(1)) for member in members]
             waits = [(instance.wait_of[member], Fraction(1)) for member in members]
-            pools.append(Pool.of(name, Fraction(cap), launches, waits))
+            pools.append(Pool.of(DeviceName(name), Fraction(cap), launches, waits))
         return pools
 
     def _add_launch(self, collective: int) -> None:
@@ -264,7 +265,7 @@ class _OverlapLowering:
         nodes = self.instance.nodes
         held = [(index, Fraction(node.bytes)) for index, node in enumerate(nodes) if node.bytes]
         freed = [(self._last_use(index), amount) for index, amount in held]
-        return [Pool.of(BYTES, Fraction(cap), held, freed)]
+        return [Pool.of(DeviceName(BYTES), Fraction(cap), held, freed)]
 
     def _last_use(self, index: int) -> int:
         """Return the op whose end releases a node's output: its last user, or one after several."""
@@ -293,7 +294,7 @@ class _OverlapLowering:
             covered = {dep for user in users for dep in instance.deps[user]}
             last = [self._place(user) for user in sorted(users - covered)]
             released.append((self._release(last, str(number)), amount))
-        return Pool.of(BYTES, cap, acquired, released, initial)
+        return Pool.of(DeviceName(BYTES), cap, acquired, released, initial)
 
 
 def _last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder, unit_name
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.collectives import (
@@ -197,7 +198,8 @@ class CollectiveOps:
             name, width = "node comm", self.given.devices_per_node
         if name not in self._comm:
             nodes = [every[first : first + width] for first in every[::width]]
-            spans = [f"{node[0]}-{node[-1]}" if len(node) > 1 else f"{node[0]}" for node in nodes]
-            numbers = [self.builder.add_resource(f"{name} {span}") for span in spans]
+            spans = [(node[0], node[-1]) if len(node) > 1 else (node[0],) for node in nodes]
+            keys = [DeviceName(name, span, "-") for span in spans]
+            numbers = [self.builder.add_resource(key) for key in keys]
             self._comm[name] = [numbers[device // width] for device in every]
         return self._comm[name]

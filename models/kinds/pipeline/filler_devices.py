@@ -21,7 +21,8 @@ class FillerDevices(OpenProblem):
     def device_of(self, number: int) -> int:
         """Return the device of an option."""
         (resource,) = self.options[number].resources
-        return int(self.base.resource_names[resource].rpartition(" ")[2])
+        (device,) = self.base.resources[resource].devices
+        return device
 
     def problem(self, choice: IntArray) -> Problem:
         """Return the problem of a choice; its ops have the numbers of the base."""
@@ -45,7 +46,7 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
     FillerDevices
     """
     op_of = {name: op for op, name in base.explicit_names.items()}
-    resource_of = {name: number for number, name in enumerate(base.resource_names)}
+    resource_of = {key: number for number, key in enumerate(base.resources)}
     options = []
     for filler in instance.fillers:
         for k in range(instance.steps if filler.per_step else 1):

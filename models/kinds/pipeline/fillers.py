@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.collectives import DATA_PARALLEL, Collectives
@@ -92,8 +93,8 @@ class Filler(StrictModel):
     per_step: bool = False
     memory: FillerMemory = FillerMemory()
 
-    def stream_on(self, device: int, instance: PipelineInstance) -> str:
-        """Return the name of the resource that it takes on a device.
+    def stream_on(self, device: int, instance: PipelineInstance) -> DeviceName:
+        """Return the resource that it takes on a device of a pipeline.
 
         Parameters
         ----------
@@ -103,11 +104,11 @@ class Filler(StrictModel):
 
         Returns
         -------
-        str
+        DeviceName
         """
         collectives = instance.collectives or Collectives()
-        names = {"compute": "device", "comm": collectives.comm_stream(DATA_PARALLEL)}
-        return f"{names.get(self.stream, self.stream)} {device}"
+        roles = {"compute": "device", "comm": collectives.comm_stream(DATA_PARALLEL)}
+        return DeviceName(roles.get(self.stream, self.stream), (device,))
 
 
 def check_fillers(instance: PipelineInstance) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -220,10 +219,10 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     return replace(
         problems[0],
         **plain,
-        resource_names=tuple(
-            _renumbered(name, number * devices)
+        resources=tuple(
+            key.moved(number * devices)
             for number, problem in enumerate(problems)
-            for name in problem.resource_names
+            for key in problem.resources
         ),
         resource_ptr=np.concatenate([*pointers, rows[-1:]]),
         resource_idx=joined("resource_idx", resources),
@@ -232,7 +231,7 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
         pools=tuple(
             replace(
                 pool,
-                name=_renumbered(pool.name, number * devices),
+                key=pool.key.moved(number * devices),
                 acquire_op=pool.acquire_op + ops[number],
                 release_op=pool.release_op + ops[number],
             )
@@ -255,8 +254,3 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
         },
         replica=replica,
     )
-
-
-def _renumbered(name: str, by: int) -> str:
-    # All numbers in names of resources and pools are those of devices.
-    return re.sub(r"\d+", lambda found: str(int(found[0]) + by), name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
@@ -209,7 +210,9 @@ class _PipelineLowering:
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
-        self.compute = [builder.add_resource(f"device {d}") for d in range(instance.num_devices)]
+        self.compute = [
+            builder.add_resource(DeviceName("device", (d,))) for d in range(instance.num_devices)
+        ]
         self._add_compute_ops()
         self._add_local_precedences()
         if self.modes is not None:
@@ -320,13 +323,15 @@ class _PipelineLowering:
     def _transfer_resources(self) -> dict[tuple[int, int], list[int]]:
         pairs = sorted({(source, target) for _, source, target in self.boundary_pairs})
         if self.instance.p2p.mode == "link":
-            return {(a, b): [self.builder.add_resource(f"link {a}->{b}")] for a, b in pairs}
+            return {
+                pair: [self.builder.add_resource(DeviceName("link", pair, "->"))] for pair in pairs
+            }
         if self.instance.p2p.mode == "send_queue":
             senders = sorted({source for source, _ in pairs})
-            queues = {device: self.builder.add_resource(f"send {device}") for device in senders}
+            queues = {d: self.builder.add_resource(DeviceName("send", (d,))) for d in senders}
             return {(a, b): [queues[a]] for a, b in pairs}
         used = sorted({device for pair in pairs for device in pair})
-        nics = {device: self.builder.add_resource(f"nic {device}") for device in used}
+        nics = {d: self.builder.add_resource(DeviceName("nic", (d,))) for d in used}
         return {(a, b): [nics[a], nics[b]] for a, b in pairs}
 
     def _add_stage_tail_ops(self) -> None:

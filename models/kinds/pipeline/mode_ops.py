@@ -118,10 +118,10 @@ class ModeOps:
 
     def _channels(self) -> tuple[IntArray, IntArray]:
         """Return the channels out and back of each device."""
-        names = [self.modes.channels(device) for device in range(self.modes.instance.num_devices)]
-        distinct = dict.fromkeys(chain.from_iterable(names))
-        number = {name: self.builder.add_resource(name) for name in distinct}
-        table = np.array([[number[name] for name in pair] for pair in names], dtype=np.int64)
+        keys = [self.modes.channels(device) for device in range(self.modes.instance.num_devices)]
+        distinct = dict.fromkeys(chain.from_iterable(keys))
+        number = {key: self.builder.add_resource(key) for key in distinct}
+        table = np.array([[number[key] for key in pair] for pair in keys], dtype=np.int64)
         return table[:, 0], table[:, 1]
 
     def use_memory(self, uses: UsesOfMemory, forward: IntArray, returning: IntArray) -> None:
@@ -157,5 +157,6 @@ class ModeOps:
             taken, given = (
                 list(zip(ops[here].tolist(), amounts, strict=True)) for ops in (out, back)
             )
-            name, capacity = f"host of device {device}", entry_at(offload.host_capacity, device)
-            yield Pool.of(name, capacity, taken, given, unit=self.modes.instance.unit_of_memory)
+            capacity = entry_at(offload.host_capacity, device)
+            key = self.modes.host(device)
+            yield Pool.of(key, capacity, taken, given, unit=self.modes.instance.unit_of_memory)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
@@ -329,14 +330,18 @@ class MemoryModes:
         """
         return self.held(stage, 0) - self.held(stage, number)
 
-    def channels(self, device: int) -> tuple[str, str]:
-        """Return the names of the channels out of a device and back; one where not duplex."""
+    def channels(self, device: int) -> tuple[DeviceName, DeviceName]:
+        """Return the channels out of a device and back; one where not duplex."""
         assert self.offload is not None
         link = next((each for each in self.offload.links or () if device in each), (device,))
-        name = "+".join(map(str, link))
         if self.offload.duplex:
-            return f"copy out {name}", f"copy in {name}"
-        return f"copy {name}", f"copy {name}"
+            return DeviceName("copy out", link), DeviceName("copy in", link)
+        return DeviceName("copy", link), DeviceName("copy", link)
+
+    @staticmethod
+    def host(device: int) -> DeviceName:
+        """Return the host memory of a device."""
+        return DeviceName("host of device", (device,))
 
 
 def modes_of(instance: PipelineInstance) -> MemoryModes | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray, Pool
 from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
 
@@ -98,7 +99,7 @@ def pools_of(
         given = [_events(ops, rows, here, numbers) for ops, rows in uses.releases]
         pools.append(
             Pool(
-                name=f"device {device}",
+                key=DeviceName("device", (device,)),
                 capacity=entry_at(memory.capacity, device),
                 initial=used,
                 amounts=tuple(numbers),

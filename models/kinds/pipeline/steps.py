@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
 
 ALLREDUCE_KIND = "AR"
@@ -74,7 +75,7 @@ class PipelineSteps:
         self.builder.span_resources = step.span_resources
         self.builder.choice = step.choice
         self.names = self.builder.explicit_names
-        self.resources = {name: self.builder.add_resource(name) for name in step.resource_names}
+        self.resources = {key: self.builder.add_resource(key) for key in step.resources}
         # Op of the problem for each op of the step, int64[N, n].
         self.op_of = np.zeros((count, step.num_ops), dtype=np.int64)
         # Interchangeable vectors of jobs alone.
@@ -110,11 +111,11 @@ class PipelineSteps:
                 zip(op_of[k].tolist(), (f"{name}@{k}" for name in names), strict=True)
             )
 
-    def stream(self, name: str) -> int:
+    def stream(self, key: DeviceName) -> int:
         """Return the number of a resource, which is added if it is new."""
-        if name not in self.resources:
-            self.resources[name] = self.builder.add_resource(name)
-        return self.resources[name]
+        if key not in self.resources:
+            self.resources[key] = self.builder.add_resource(key)
+        return self.resources[key]
 
     @property
     def places(self) -> list[Place]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray, Pool, Problem, most_in_use
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
 from ppsolve.models.documents.errors import InputError
@@ -206,7 +207,7 @@ def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
         forwards = (mine[:, None] * count + np.arange(count)).ravel()
         index = np.repeat(np.arange(len(mine)), count)
         pool = Pool(
-            name=f"device {device}",
+            key=DeviceName("device", (device,)),
             capacity=Fraction(arrays.pipeline.request.cluster.memory or 0),
             initial=layers.grain * int(states[mine].sum()),
             amounts=tuple(amounts),

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
@@ -39,7 +40,7 @@ class Misbehaving(Instance):
 def lower(instance, *, exact=False):
     globals()["do_" + instance.does](instance.argument)
     builder = ProblemBuilder(instance.name, TimeScale.fit([], "s", exact=exact))
-    machine = np.array([builder.add_resource("machine")])
+    machine = np.array([builder.add_resource(DeviceName("machine"))])
     builder.add_ops("J", np.array([1]), machine[:, None], OpLabels(device=0))
     builder.span_resources = machine
     return builder.build()

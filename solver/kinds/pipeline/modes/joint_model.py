@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
@@ -116,8 +117,8 @@ class JointModel(ChoiceModel):
         self._optional: dict[str, Any] = {}
         # Literals of modes that recompute in an op, and the ticks that each of them adds.
         self._lengthened: dict[int, list[tuple[Any, int]]] = {}
-        self._busy: dict[str, list[Any]] = defaultdict(list)
-        self._events: dict[str, list[MemoryEvent]] = defaultdict(list)
+        self._busy: dict[DeviceName, list[Any]] = defaultdict(list)
+        self._events: dict[DeviceName, list[MemoryEvent]] = defaultdict(list)
         self._build()
 
     @property
@@ -184,7 +185,7 @@ class JointModel(ChoiceModel):
         forward = int(self._grid["F"][cell])
         returning = int(self._grid[self._returning][cell])
         device = int(self.problem.device[forward])
-        pool, compute = f"device {device}", f"device {device}"
+        own = DeviceName("device", (device,))
         forward_end = self.end[forward]
         for number in range(1, len(literals)):
             literal = literals[number]
@@ -200,7 +201,7 @@ class JointModel(ChoiceModel):
                 last = self._optional_op(RELOAD_KIND, cell, offload.back, literal, back)
                 self._chain(literal, forward_end, first, last, returning)
                 drop, take = first[1], last[0]
-                host = f"host of device {device}"
+                host = modes.host(device)
                 amount = entry_at(offload.amount, stage)
                 self._events[host] += [
                     MemoryEvent(first[0], amount, literal),
@@ -208,17 +209,17 @@ class JointModel(ChoiceModel):
                 ]
             elif modes.is_anytime:
                 time = modes.mode(number).time
-                op = self._optional_op(RECOMPUTE_KIND, cell, time, literal, compute)
+                op = self._optional_op(RECOMPUTE_KIND, cell, time, literal, own)
                 self._chain(literal, forward_end, op, returning)
                 take = op[0]
             if rest:
-                self._events[pool] += [
+                self._events[own] += [
                     MemoryEvent(drop, -rest, literal),
                     MemoryEvent(take, rest, literal),
                 ]
 
     def _optional_op(
-        self, kind: str, cell: tuple[int, ...], time: Any, literal: Any, resource: str
+        self, kind: str, cell: tuple[int, ...], time: Any, literal: Any, resource: DeviceName
     ) -> tuple[Any, Any]:
         """Return start and end of an op that is there if a literal is true."""
         stage, microbatch = cell
@@ -251,7 +252,7 @@ class JointModel(ChoiceModel):
         for one, other in zip(before.tolist(), after.tolist(), strict=True):
             cp.add(self.start[one] <= self.start[other])
         for number, ops in enumerate(problem.ops_by_resource):
-            busy = self._busy[problem.resource_names[number]]
+            busy = self._busy[problem.resources[number]]
             for op in ops.tolist():
                 busy += self._intervals(op)
         for intervals in self._busy.values():
@@ -280,13 +281,13 @@ class JointModel(ChoiceModel):
     def _add_pools(self) -> None:
         problem = self.problem
         for pool in problem.pools:
-            events = sum(self._events_of(pool), self._events[pool.name])
+            events = sum(self._events_of(pool), self._events[pool.key])
             self._add_pool(events, pool.limit - pool.initial)
         offload = self.modes.offload
         if offload is not None and offload.host_capacity is not None:
             for device in range(self.modes.instance.num_devices):
                 limit = entry_at(offload.host_capacity, device)
-                self._add_pool(self._events[f"host of device {device}"], limit)
+                self._add_pool(self._events[self.modes.host(device)], limit)
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice of modes."""

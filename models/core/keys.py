@@ -1,0 +1,31 @@
+"""Keys of resources and memory pools, and the names that are made from them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+
+class DeviceName(NamedTuple):
+    """The name of a resource or a pool: what it is, and the devices to which it belongs.
+
+    Its text is made from these and never read: ``device 3``, ``link 0->1``, ``node comm 0-3``.
+    """
+
+    role: str
+    devices: tuple[int, ...] = ()
+    joint: str = "+"  # between the devices
+
+    def __str__(self) -> str:
+        """Return the text that users see."""
+        if not self.devices:
+            return self.role
+        return f"{self.role} {self.joint.join(map(str, self.devices))}"
+
+    @property
+    def device(self) -> int | None:
+        """The first of its devices."""
+        return self.devices[0] if self.devices else None
+
+    def moved(self, by: int) -> Self:
+        """Return the same on devices whose numbers are larger by `by`."""
+        return self._replace(devices=tuple(device + by for device in self.devices))
