@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import ppsolve
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number
 from ppsolve.models.instances import Instance

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -357,141 +357,3 @@ class Problem:
         table = np.full(shape, FREE, dtype=np.int64)
         table[self.stage[ops], self.microbatch[ops]] = ops
         return table
-
-
-@dataclass(frozen=True)
-class OpLabels:
-    """Labels of a block of ops: ints, or int64 arrays that broadcast to the block's shape."""
-
-    stage: Any = FREE
-    device: Any = FREE
-    microbatch: Any = FREE
-
-
-@dataclass
-class ProblemBuilder:
-    """Collects blocks of ops and precedences and assembles a `Problem`.
-
-    Blocks are arrays: lowering a pipeline costs a few numpy calls. The fields are those of the
-    problem; set them at any time before `build`.
-    """
-
-    name: str
-    scale: TimeScale
-    objective: Objective = Objective.MAKESPAN
-    span_resources: Sequence[int] | IntArray = ()
-    pools: Sequence[Pool] = ()
-    families: Sequence[IntArray] = ()
-    explicit_names: dict[int, str] = field(default_factory=dict)
-    windows: dict[int, IntArray] = field(default_factory=dict)
-    weight: IntArray = field(default_factory=_none)
-    points: Sequence[int] | IntArray = ()
-    choice: IntArray = field(default_factory=_none)
-    slices: int = 1
-
-    def __post_init__(self) -> None:
-        """Begin with an empty block, so that no column is missing, and no precedences."""
-        self._num_ops = 0
-        self._blocks: list[dict[str, IntArray]] = []
-        self._edges: list[tuple[IntArray, ...]] = []
-        self._resources: list[DeviceName] = []
-        self._kinds: list[str] = []
-        self.add_ops(_none(), _none(), _none().reshape(0, 0))
-        self.add_precedences(_none(), _none())
-
-    def add_resource(self, key: DeviceName) -> int:
-        """Add a resource and return its number."""
-        self._resources.append(key)
-        return len(self._resources) - 1
-
-    def kind_number(self, name: str) -> int:
-        """Return the number of a kind of op, which is added if it is new."""
-        if name not in self._kinds:
-            self._kinds.append(name)
-        return self._kinds.index(name)
-
-    def add_ops(
-        self,
-        kind: str | IntArray,
-        duration: IntArray,
-        resources: IntArray,
-        labels: OpLabels | None = None,
-        *,
-        release: Any = 0,
-        pinned: Any = FREE,
-    ) -> IntArray:
-        """Add a block of ops and return their numbers in the shape of `duration`.
-
-        Parameters
-        ----------
-        kind : str or int64[...]
-            Kind of all ops of the block, or the number of each one's (`kind_number`).
-        duration : int64[...]
-            Durations in ticks; their shape is the shape of the block.
-        resources : int64[..., r]
-            Resources of each op; entries of `FREE` are skipped.
-        labels : OpLabels, optional
-            Labels of the ops; by default none.
-        release, pinned : int or int64[...]
-            Earliest and fixed starts in ticks, broadcast to the shape of the block.
-
-        Returns
-        -------
-        int64[...]
-            Op numbers in the shape of `duration`, counting up in C order.
-        """
-        labels = labels or OpLabels()
-        shape, size = duration.shape, duration.size
-
-        def flat(values: Any) -> IntArray:
-            return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(size)
-
-        width = resources.shape[-1]
-        table = np.broadcast_to(resources, (*shape, width)).reshape(size, width)
-        self._blocks.append(
-            {
-                "duration": flat(duration),
-                "resource_count": (table != FREE).sum(axis=1),
-                "resource_idx": table[table != FREE],
-                "kind": flat(self.kind_number(kind) if isinstance(kind, str) else kind),
-                "stage": flat(labels.stage),
-                "device": flat(labels.device),
-                "microbatch": flat(labels.microbatch),
-                "release": flat(release),
-                "pinned": flat(pinned),
-            }
-        )
-        ops = np.arange(self._num_ops, self._num_ops + size, dtype=np.int64).reshape(shape)
-        self._num_ops += size
-        return ops
-
-    def add_precedences(self, before: Any, after: Any, lag: Any = 0) -> None:
-        """Add start(after) >= end(before) + lag for arrays of ops, broadcast together.
-
-        Parameters
-        ----------
-        before, after, lag : int or int64[...]
-            Op numbers, and ticks.
-        """
-        given = (np.asarray(values, dtype=np.int64) for values in (before, after, lag))
-        self._edges.append(tuple(part.ravel() for part in np.broadcast_arrays(*given)))
-
-    def build(self) -> Problem:
-        """Return the problem; resources and kinds are numbered in the order of their addition."""
-        keys = self._blocks[0]
-        columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
-        before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
-        pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
-        given = {each.name: getattr(self, each.name) for each in fields(self)} | columns
-        for name in ("span_resources", "points"):
-            given[name] = np.asarray(given[name], dtype=np.int64)
-        given |= {"pools": tuple(self.pools), "families": tuple(self.families)}
-        return Problem(
-            resources=tuple(self._resources),
-            resource_ptr=pointer,
-            before=before,
-            after=after,
-            lag=lag,
-            kinds=tuple(self._kinds),
-            **given,
-        )

@@ -10,18 +10,10 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.dag import find_cycle
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import (
-    FREE,
-    IntArray,
-    Objective,
-    OpLabels,
-    Pool,
-    Problem,
-    ProblemBuilder,
-    ScheduleObjective,
-)
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ScheduleObjective
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
 from ppsolve.models.documents.errors import InputError

@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ppsolve.models.core.problem import FREE, Objective, ProblemBuilder
+from ppsolve.models.core.builder import ProblemBuilder
+from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower

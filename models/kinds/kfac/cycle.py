@@ -8,8 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import IntArray, Objective, OpLabels, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance, KfacModule
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND

@@ -10,16 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import (
-    FREE,
-    IntArray,
-    Objective,
-    OpLabels,
-    Pool,
-    Problem,
-    ProblemBuilder,
-)
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
 from ppsolve.models.kinds.kfac.pattern import (

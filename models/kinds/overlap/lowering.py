@@ -9,8 +9,9 @@ from math import ceil, floor, lcm
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
 

@@ -15,8 +15,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import IntArray, OpLabels, ProblemBuilder, unit_name
+from ppsolve.models.core.problem import IntArray, unit_name
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.collectives import (
     EXPERT_PARALLEL,

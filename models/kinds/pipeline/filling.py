@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels
 from ppsolve.models.core.dag import find_cycle
-from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.fillers import Filler, OpOfStep
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.collective_ops import (

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, ProblemBuilder
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, Pool
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at
 from ppsolve.models.kinds.pipeline.modes import RELAXED, MemoryModes

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from ppsolve.models.core.problem import IntArray, ProblemBuilder
+from ppsolve.models.core.builder import ProblemBuilder
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.base import MAX_NUMBER, StrictModel, Whole, describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.cuts import CausalCost, balanced_bounds, squares

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import FREE, IntArray, OpLabels, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 
 ALLREDUCE_KIND = "AR"
 REDUCE_SCATTER_KIND = "RS"

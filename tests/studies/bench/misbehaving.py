@@ -20,7 +20,8 @@ from typing import Literal
 import numpy as np
 
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import OpLabels, Problem, ProblemBuilder
+from ppsolve.models.core.builder import OpLabels, ProblemBuilder
+from ppsolve.models.core.problem import (Problem)
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
 from ppsolve.solver.kinds.kind import Kind
