@@ -24,6 +24,8 @@ class OpLabels:
     stage: Any = FREE
     device: Any = FREE
     microbatch: Any = FREE
+    piece: Any = FREE
+    step: Any = FREE
 
 
 @dataclass
@@ -115,6 +117,8 @@ class ProblemBuilder:
                 "stage": flat(labels.stage),
                 "device": flat(labels.device),
                 "microbatch": flat(labels.microbatch),
+                "piece": flat(labels.piece),
+                "step": flat(labels.step),
                 "release": flat(release),
                 "pinned": flat(pinned),
             }
@@ -138,6 +142,8 @@ class ProblemBuilder:
         """Return the problem; resources and kinds are numbered in the order of their addition."""
         keys = self._blocks[0]
         columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
+        for key in ("piece", "step"):
+            columns[key] = columns[key] if (columns[key] != FREE).any() else _none()
         before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
         pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
         given = {each.name: getattr(self, each.name) for each in fields(self)} | columns

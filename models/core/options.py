@@ -10,11 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Pool, Problem
-
-LABELS = ("stage", "device", "microbatch", "replica")
-COLUMNS = ("duration", "kind", "release", "pinned", "weight", *LABELS)
-"""Fields of a problem with a number for each op."""
+from ppsolve.models.core.problem import COLUMNS, IntArray, Pool, Problem
 
 
 @dataclass(frozen=True)

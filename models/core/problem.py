@@ -21,6 +21,10 @@ BoolArray = NDArray[np.bool_]
 FREE = -1
 """Marks an op without a pinned start, or a label (stage, device, micro-batch) that is absent."""
 
+LABELS = ("stage", "device", "microbatch", "replica", "piece", "step")
+COLUMNS = ("duration", "kind", "release", "pinned", "weight", *LABELS)
+"""Fields of a problem with a number for each op; some problems lack some of them."""
+
 
 def unit_name(unit: int, slices: int) -> str:
     """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3.
@@ -182,8 +186,8 @@ class Problem:
     kind, stage, device, microbatch : int64[n]
         Labels of each op (`kind` indexes `kinds`), `FREE` where absent.
     explicit_names : mapping of int to str
-        Names of the ops that are not called ``<kind><stage>.<micro-batch>``, with slices
-        ``<kind><stage>.<micro-batch>.<slice>``.
+        Names of the ops that are not called by their keys:
+        ``<kind><stage>.<micro-batch>.<slice>/<piece>@<step>``, without what they do not have.
     windows : mapping of int to int64[w, 2]
         Ops that may start within one of w closed intervals only, sorted and disjoint.
     weight : int64[n]
@@ -192,6 +196,8 @@ class Problem:
         Ops of duration zero that keep their place on their resources: none runs across them.
     replica : int64[n] or int64[0]
         Replica of each op, where there are several.
+    piece, step : int64[n] or int64[0]
+        Piece of an op that is cut into several (else `FREE`), and step of several ones.
     choice : int64[...]
         What was chosen where more than orders is open, in numbers of the kind.
     slices : int
@@ -224,6 +230,8 @@ class Problem:
     weight: IntArray = field(default_factory=_none, repr=False)
     points: IntArray = field(default_factory=_none, repr=False)
     replica: IntArray = field(default_factory=_none, repr=False)
+    piece: IntArray = field(default_factory=_none, repr=False)
+    step: IntArray = field(default_factory=_none, repr=False)
     choice: IntArray = field(default_factory=_none, repr=False)
     slices: int = 1
 
@@ -267,10 +275,7 @@ class Problem:
 
     def op_name(self, op: int) -> str:
         """Return the name of an op, made on demand from its labels."""
-        if op in self.explicit_names:
-            return self.explicit_names[op]
-        beginnings, ends = self._parts_of_names
-        return beginnings[self.kind[op]][self.stage[op]] + ends[self.microbatch[op]]
+        return self.op_names([op])[0]
 
     def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
         """Return the names of several ops."""
@@ -281,6 +286,12 @@ class Problem:
             beginnings[kind][stage] + ends[microbatch]
             for kind, stage, microbatch in zip(*labels, strict=True)
         ]
+        for mark, column, least in (("/", self.piece, 0), ("@", self.step, 1)):
+            if len(column):
+                names = [
+                    f"{name}{mark}{number}" if number >= least else name
+                    for name, number in zip(names, column[chosen].tolist(), strict=True)
+                ]
         given = self.explicit_names
         if not given:
             return names

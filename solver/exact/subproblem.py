@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ppsolve.models.core.compose import columns_of
 from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
@@ -243,18 +244,16 @@ def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
     -------
     dict of str to object
     """
-    sizes = np.diff(problem.resource_ptr)[ops]
-    pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
-    none = np.full(more, FREE)
+    columns, none = columns_of(problem, ops), np.full(more, FREE)
+    pointer = columns["resource_ptr"]
     kept = ("name", "scale", "resources", "span_resources", "kinds", "slices")
     labels = ("kind", "stage", "device", "microbatch")
     return {
         **{name: getattr(problem, name) for name in kept},
-        **{name: np.append(getattr(problem, name)[ops], none) for name in labels},
+        **{name: np.append(columns[name], none) for name in labels},
         "objective": Objective.MAKESPAN,
         "resource_ptr": np.append(pointer, np.full(more, pointer[-1])),
-        "resource_idx": problem.resource_idx[seats],
+        "resource_idx": columns["resource_idx"],
         "pinned": np.full(len(ops) + more, FREE, dtype=np.int64),
         "explicit_names": {},
         "points": np.flatnonzero(np.isin(ops, problem.points)),

@@ -17,7 +17,7 @@ import numpy as np
 
 from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import IntArray, unit_name
+from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.collectives import (
     EXPERT_PARALLEL,
@@ -139,18 +139,14 @@ class CollectiveOps:
     ) -> IntArray:
         # `numbers` are those of the pieces.
         devices = self.devices[stage]
-        ops = self.builder.add_ops(
+        is_whole = self.inside[kind[-1]].num_pieces(stage) == 1
+        pieces = FREE if is_whole else np.array(numbers)[:, None]
+        return self.builder.add_ops(
             kind,
             duration,
             np.asarray(streams)[devices][:, None],
-            OpLabels(stage, devices, np.arange(len(devices))),
+            OpLabels(stage, devices, np.arange(len(devices)), pieces),
         )
-        if self.inside[kind[-1]].num_pieces(stage) > 1:
-            for (row, i), op in np.ndenumerate(ops):
-                self.builder.explicit_names[int(op)] = (
-                    f"{kind}{stage}{unit_name(i, self.builder.slices)}/{numbers[row]}"
-                )
-        return ops
 
     def with_collectives(self, kind: str, pieces: list[IntArray]) -> OpGrid:
         """Add the collectives after the pieces of all ops of a kind.

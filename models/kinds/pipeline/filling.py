@@ -97,7 +97,7 @@ class _Filling:
             [f"{filler.name}@{k}" if k else filler.name],
             after,
             self._named(filler.before, k, f"{where}.before"),
-            OpLabels(device=filler.device),
+            OpLabels(device=filler.device, step=k),
             scale.ticks(Fraction(filler.release)),
         )
         ops = self.pieces[filler.name, k] = steps.add_jobs(block)

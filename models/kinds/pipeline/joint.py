@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.compose import joined, moved
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.entries import entry_at
@@ -198,59 +199,19 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     -------
     Problem
     """
-    counts = [problem.num_ops for problem in problems]
-    ops = np.cumsum([0, *counts])
-    resources = np.cumsum([0, *(problem.num_resources for problem in problems)])
-    rows = np.cumsum([0, *(len(problem.resource_idx) for problem in problems)])
-
-    def joined(column: str, shift: Sequence[int] | IntArray | None = None) -> IntArray:
-        columns = [getattr(problem, column) for problem in problems]
-        shifts = [0] * len(problems) if shift is None else shift
-        return np.concatenate([part + by for part, by in zip(columns, shifts, strict=False)])
-
-    names = ("duration", "lag", "release", "pinned", "kind")
-    plain: dict[str, Any] = {name: joined(name) for name in names}
-    replica = np.repeat(np.arange(len(problems)), counts)
-    device = joined("device")
-    pointers = [part.resource_ptr[:-1] + row for part, row in zip(problems, rows, strict=False)]
-    # The last entry of a table of numbers is that of FREE, -1.
-    numbers = [np.array([*those, FREE], dtype=np.int64) for those in members]
-    owners = [table[part.microbatch] for table, part in zip(numbers, problems, strict=True)]
-    return replace(
-        problems[0],
-        **plain,
-        resources=tuple(
-            key.moved(number * devices)
-            for number, problem in enumerate(problems)
-            for key in problem.resources
-        ),
-        resource_ptr=np.concatenate([*pointers, rows[-1:]]),
-        resource_idx=joined("resource_idx", resources),
-        before=joined("before", ops),
-        after=joined("after", ops),
-        pools=tuple(
+    tables = [np.array([*numbers, FREE], dtype=np.int64) for numbers in members]
+    return joined(
+        [
             replace(
-                pool,
-                key=pool.key.moved(number * devices),
-                acquire_op=pool.acquire_op + ops[number],
-                release_op=pool.release_op + ops[number],
+                moved(problem, number * devices),
+                # The last entry of a table of numbers is that of FREE, -1.
+                microbatch=numbers[problem.microbatch],
+                replica=np.full(problem.num_ops, number),
+                explicit_names={
+                    op: f"{problem.op_name(op)}@{number}"
+                    for op in np.flatnonzero(problem.microbatch == FREE).tolist()
+                },
             )
-            for number, problem in enumerate(problems)
-            for pool in problem.pools
-        ),
-        families=tuple(
-            family + ops[number]
-            for number, problem in enumerate(problems)
-            for family in problem.families
-        ),
-        span_resources=joined("span_resources", resources),
-        stage=joined("stage"),
-        device=np.where(device == FREE, FREE, device + replica * devices),
-        microbatch=np.concatenate(owners),
-        explicit_names={
-            int(ops[number]) + op: f"{problem.op_name(op)}@{number}"
-            for number, problem in enumerate(problems)
-            for op in np.flatnonzero(problem.microbatch == FREE).tolist()
-        },
-        replica=replica,
+            for number, (problem, numbers) in enumerate(zip(problems, tables, strict=True))
+        ]
     )

@@ -102,15 +102,18 @@ class PipelineSteps:
                 kind,
                 np.broadcast_to(step.duration[ops], (self.count, len(ops))),
                 table[ops],
-                OpLabels(step.stage[ops], step.device[ops], step.microbatch[ops]),
+                OpLabels(
+                    step.stage[ops],
+                    step.device[ops],
+                    step.microbatch[ops],
+                    step.piece[ops] if len(step.piece) else FREE,
+                    np.arange(self.count)[:, None],
+                ),
             )
         self.builder.add_precedences(op_of[:, step.before], op_of[:, step.after], step.lag)
-        self.names |= {int(op_of[0, op]): name for op, name in step.explicit_names.items()}
-        names = step.op_names(range(step.num_ops)) if self.count > 1 else []
-        for k in range(1, self.count):
-            self.names.update(
-                zip(op_of[k].tolist(), (f"{name}@{k}" for name in names), strict=True)
-            )
+        for k, row in enumerate(op_of):
+            for op, name in step.explicit_names.items():
+                self.names[int(row[op])] = f"{name}@{k}" if k else name
 
     def stream(self, key: DeviceName) -> int:
         """Return the number of a resource, which is added if it is new."""
@@ -165,18 +168,22 @@ class PipelineSteps:
 
     def add_jobs(self, block: JobBlock) -> IntArray:
         """Add a block of jobs and return the ops of their pieces, int64[..., p]."""
-        labels = block.labels.stage, block.labels.device, block.labels.microbatch
+        labels = block.labels
+        stage, device, microbatch, step = (
+            np.asarray(label)[..., None]
+            for label in (labels.stage, labels.device, labels.microbatch, labels.step)
+        )
+        pieces = block.ticks.shape[-1]
         ops = self.builder.add_ops(
             block.kind,
             block.ticks,
             np.asarray(block.resources)[..., None, :],
-            OpLabels(*(np.asarray(label)[..., None] for label in labels)),
+            OpLabels(stage, device, microbatch, np.arange(pieces) if pieces > 1 else FREE, step),
             release=np.asarray(block.release)[..., None],
         )
         self.builder.add_precedences(block.after, ops[..., :1])
         self.builder.add_precedences(ops[..., :-1], ops[..., 1:])
         self.builder.add_precedences(ops[..., -1:], block.before)
-        pieces = ops.shape[-1]
         for name, row in zip(block.names, ops.reshape(-1, pieces).tolist(), strict=True):
             for piece, op in enumerate(row):
                 self.names[op] = name if pieces == 1 else f"{name}/{piece}"

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.options import COLUMNS, OpenProblem
+from ppsolve.models.core.compose import columns_of
+from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import BoolArray, IntArray, Problem
 
 REST_KIND = "rest"
@@ -108,21 +109,12 @@ def _with_rests(base: Problem, work: IntArray, lag: IntArray, rests: IntArray) -
     count, number = len(rests), np.full(base.num_ops, -1)
     number[rests] = base.num_ops + np.arange(count)
     follow = np.flatnonzero(number[base.before] >= 0)
-    counts = np.diff(base.resource_ptr)[rests]
-    columns: dict[str, Any] = {
-        name: np.concatenate((getattr(base, name), getattr(base, name)[rests]))
-        for name in COLUMNS
-        if len(getattr(base, name))
-    }
+    columns: dict[str, Any] = columns_of(base, np.append(np.arange(base.num_ops), rests))
     columns["duration"] = np.concatenate((work, (base.duration - work)[rests]))
     columns["kind"][base.num_ops :] = len(base.kinds)
     return replace(
         base,
         **columns,
-        resource_ptr=np.concatenate((base.resource_ptr, base.resource_ptr[-1] + np.cumsum(counts))),
-        resource_idx=np.concatenate(
-            (base.resource_idx, *(base.resources_of(op) for op in rests.tolist()))
-        ),
         before=np.concatenate((base.before, rests, number[base.before[follow]])),
         after=np.concatenate((base.after, number[rests], base.after[follow])),
         lag=np.concatenate((lag, np.zeros(count, np.int64), base.lag[follow])),

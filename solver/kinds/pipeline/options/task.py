@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ppsolve.models.core.compose import without_resources
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
@@ -128,15 +129,9 @@ FILLER_STEPS = replaced(replaced(OPTION_STEPS, FUSED, ORDERS), FEW_DEVICES)
 
 def anywhere(problem: OpenProblem) -> Problem:
     """Return a problem whose bounds hold for all devices: fillers with a choice take none."""
-    base = problem.base
-    counts, mobile = np.diff(base.resource_ptr), list(problem.covering)
-    owner = np.repeat(np.arange(base.num_ops), counts)
-    counts[mobile] = 0
-    return replace(
-        base,
-        resource_ptr=np.concatenate(([0], np.cumsum(counts))),
-        resource_idx=base.resource_idx[~np.isin(owner, mobile)],
-    )
+    mobile = np.zeros(problem.base.num_ops, dtype=np.bool_)
+    mobile[list(problem.covering)] = True
+    return without_resources(problem.base, mobile)
 
 
 class OpenTask(ChoiceTask):
