@@ -1,4 +1,4 @@
-"""Keys of resources and memory pools, and the names that are made from them."""
+"""Keys of ops, resources and memory pools: what they are, of which names are made."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ class DeviceName(NamedTuple):
     def moved(self, by: int) -> Self:
         """Return the same on devices whose numbers are larger by `by`."""
         return self._replace(devices=tuple(device + by for device in self.devices))
+
+
+class OpKey(NamedTuple):
+    """What an op is; -1 stands for a label that it lacks. The pieces of an op have one key."""
+
+    kind: str
+    stage: int
+    device: int
+    microbatch: int

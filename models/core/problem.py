@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.core.keys import DeviceName
+from ppsolve.models.core.keys import DeviceName, OpKey
 from ppsolve.models.core.timescale import TimeScale
 
 IntArray = NDArray[np.int64]
@@ -296,6 +296,13 @@ class Problem:
         if not given:
             return names
         return [given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)]
+
+    def op_keys(self, ops: Sequence[int] | IntArray) -> list[OpKey]:
+        """Return the keys of several ops: what they are, whatever their piece and step."""
+        chosen = np.asarray(ops, dtype=np.int64)
+        labels = (self.kind, self.stage, self.device, self.microbatch)
+        rows = zip(*(label[chosen].tolist() for label in labels), strict=True)
+        return [OpKey(self.kinds[kind], *places) for kind, *places in rows]
 
     @cached_property
     def _parts_of_names(self) -> tuple[list[list[str]], list[str]]:

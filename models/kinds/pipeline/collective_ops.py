@@ -32,6 +32,14 @@ ALLTOALL_KINDS = {"F": "A2AF", "B": "A2AB", "I": "A2AI"}
 """Kind of the collectives inside the ops of each kind."""
 
 
+OP_KIND_OF = {
+    collective: kind
+    for kinds in (ALLREDUCE_KINDS, ALLTOALL_KINDS)
+    for kind, collective in kinds.items()
+}
+"""Kind of the ops that have collectives of each kind inside."""
+
+
 @dataclass(frozen=True, eq=False)
 class OpGrid:
     """The ops of one kind: S stages, m micro-batches."""

@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
+from ppsolve.models.kinds.pipeline.filling import FILLER_KIND, filler_ops
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
@@ -45,16 +45,14 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
     -------
     FillerDevices
     """
-    op_of = {name: op for op, name in base.explicit_names.items()}
     resource_of = {key: number for number, key in enumerate(base.resources)}
     options = []
-    for filler in instance.fillers:
-        for k in range(instance.steps if filler.per_step else 1):
-            name = f"{filler.name}@{k}" if k else filler.name
-            for device in filler.devices:
-                at = (resource_of[filler.stream_on(device, instance)],)
-                ticks = int(base.duration[op_of[name]])
-                options.append(Option((op_of[name],), ticks, at, FILLER_KIND, name))
+    for filler, _, ops in filler_ops(instance, base):
+        for device in filler.devices:
+            (op,) = ops.tolist()
+            stream = resource_of[filler.stream_on(device, instance)]
+            ticks, name = int(base.duration[op]), base.op_name(op)
+            options.append(Option((op,), ticks, (stream,), FILLER_KIND, name))
     return FillerDevices(base, tuple(options))
 
 
@@ -103,7 +101,8 @@ def devices_of_schedule(instance: PipelineInstance, schedule: Schedule) -> dict[
         By names of ops.
     """
     problem = schedule.problem
-    first = {filler.name: filler.device for filler in instance.fillers}
-    ops = np.flatnonzero(problem.kind_mask(FILLER_KIND))
-    pairs = zip(problem.op_names(ops), problem.device[ops].tolist(), strict=True)
-    return {name: at for name, at in pairs if at != first.get(name.partition("@")[0], at)}
+    return {
+        problem.op_name(int(ops[0])): int(problem.device[ops[0]])
+        for filler, _, ops in filler_ops(instance, problem)
+        if problem.device[ops[0]] != filler.device
+    }

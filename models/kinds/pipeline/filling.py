@@ -27,6 +27,18 @@ def filler_times(instance: PipelineInstance) -> Iterator[Fraction]:
         yield from map(Fraction, (filler.release, *filler.pieces))
 
 
+def filler_ops(
+    instance: PipelineInstance, problem: Problem
+) -> Iterator[tuple[Filler, int, IntArray]]:
+    """Yield each filler of a lowered pipeline, each step that has it, and the ops of its pieces."""
+    ops, first = np.flatnonzero(problem.kind_mask(FILLER_KIND)), 0
+    for filler in instance.fillers:
+        for step in range(instance.steps if filler.per_step else 1):
+            last = first + len(filler.pieces)
+            yield filler, step, ops[first:last]
+            first = last
+
+
 def with_fillers(instance: PipelineInstance, step: Problem) -> Problem:
     """Return the problem of all steps of a pipeline and of its fillers.
 

@@ -14,12 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from ppsolve.models.core.dag import CycleError, chain_edges
-from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.core.keys import OpKey
+from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, device_choices
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.steps import STEP_KIND
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.dag import Dag
@@ -64,11 +66,7 @@ def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
         A filler waits for an op that the order has behind one that waits for the filler.
     """
     problem = fillers.base
-    number = {name: op for op, name in enumerate(problem.op_names(range(problem.num_ops)))}
-    names = step.problem.op_names(range(step.problem.num_ops))
-    copies = [np.array([number[name] for name in names], dtype=np.int64)]
-    while (names_of_next := [f"{name}@{len(copies)}" for name in names])[0] in number:
-        copies.append(np.array([number[name] for name in names_of_next], dtype=np.int64))
+    copies = _copies(problem, step.problem)
     chains, level = {}, Dag.of(step.problem).level
     for resource in step.problem.span_resources.tolist():
         # Level by level where ops take no time.
@@ -82,6 +80,22 @@ def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
         raise DeadlockError(problem.op_names(error.nodes)) from None
     choice = np.array(sorted(placement.choice), dtype=np.int64)
     return time_orders(fillers.problem(choice), list(placement.chains.values()))
+
+
+def _copies(problem: Problem, step: Problem) -> list[IntArray]:
+    # The ops of each step of a problem, in the order of those of one step.
+    ops = np.flatnonzero(~problem.kind_mask(FILLER_KIND, STEP_KIND))
+    number = dict(zip(_keys(problem, ops), ops.tolist(), strict=True))
+    keys, every = _keys(step, np.arange(step.num_ops)), range(int(problem.step.max()) + 1)
+    return [np.array([number[*key[:2], k] for key in keys], dtype=np.int64) for k in every]
+
+
+def _keys(problem: Problem, ops: IntArray) -> list[tuple[OpKey, int, int]]:
+    # With the piece and the step.
+    absent = np.full(problem.num_ops, FREE)
+    columns = (column if len(column) else absent for column in (problem.piece, problem.step))
+    rows = (column[ops].tolist() for column in columns)
+    return list(zip(problem.op_keys(ops), *rows, strict=True))
 
 
 class _Placement:

@@ -19,6 +19,7 @@ import numpy as np
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.collective_ops import OP_KIND_OF
 from ppsolve.models.kinds.pipeline.collectives import Collectives
 from ppsolve.models.kinds.pipeline.entries import EXACT, TIME_FIELDS, row_of
 from ppsolve.models.kinds.pipeline.fields import Times
@@ -40,8 +41,6 @@ from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
-
-_COLLECTIVE = re.compile("^(AR|A2A)(?=[A-Z])")
 
 
 def without_collectives(instance: PipelineInstance) -> PipelineInstance:
@@ -95,17 +94,20 @@ def add_collectives(
     Schedule
         Starts in ticks of all pieces and collectives, as early as the order allows.
     """
-    whole = [name.partition("/")[0] for name in problem.op_names(np.arange(problem.num_ops))]
-    ran = plain.problem.op_names(np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start)))
-    place = {name: number for number, name in enumerate(ran)}
+    keys = problem.op_keys(np.arange(problem.num_ops))
+    ran = plain.problem.op_keys(np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start)))
+    place = {key: number for number, key in enumerate(ran)}
     chains = [
-        np.array(sorted(problem.ops_by_resource[stream], key=lambda op: place[whole[op]]), np.int64)
+        np.array(sorted(problem.ops_by_resource[stream], key=lambda op: place[keys[op]]), np.int64)
         for stream in problem.span_resources.tolist()
     ]
     # The last op of each: the last piece, or the collective behind it.
-    last = {_COLLECTIVE.sub("", whole[op]): int(op) for op in np.argsort(Dag.of(problem).level)}
+    last = {
+        (OP_KIND_OF.get(keys[op].kind, keys[op].kind), keys[op].stage, keys[op].microbatch): int(op)
+        for op in np.argsort(Dag.of(problem).level)
+    }
     inputs, weights = (
-        [last[f"{kind}{stage}.{microbatch}"] for stage, microbatch in fused]
+        [last[kind, stage, microbatch] for stage, microbatch in fused]
         for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT)
     )
     return time_orders(problem, chains, gradient_after_weight(problem, inputs, weights))
