@@ -219,6 +219,7 @@ class _Check:
             f"{pool.name} holds {_amount(peak)} of {_amount(pool.capacity)} {pool.unit}".rstrip()
             + f" at {when} (too much from {since} to {until})",
             tuple(self.problem.op_names(takers)),
+            pool.key,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ppsolve.models.core.keys import DeviceName
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -23,11 +25,14 @@ class Violation:
         Description of the violation, with names and times in the instance's unit.
     ops : tuple of str
         Names of the ops involved.
+    pool : DeviceName or None
+        The pool that holds too much.
     """
 
     rule: str
     message: str
     ops: tuple[str, ...]
+    pool: DeviceName | None = None
 
     def __str__(self) -> str:
         """Return ``rule: message``."""

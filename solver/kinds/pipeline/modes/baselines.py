@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.dag import Edges
+from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
@@ -84,9 +85,9 @@ class OrderedModes:
             edges.append(_gradients(problem))
         schedule = chains.timed(problem, *edges)
         broken = check_schedule(problem, schedule)
-        over = " ".join(str(each) for each in broken if each.rule == "memory")
+        over = {violation.pool for violation in broken}
         devices = range(self.problems.instance.num_devices)
-        overfull = tuple(device for device in devices if f"device {device} " in over)
+        overfull = tuple(d for d in devices if DeviceName("device", (d,)) in over)
         return _OrderedChoice(schedule, self.orders, overfull)
 
     @cached_property
