@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 
-class DeviceName(NamedTuple):
+@dataclass(frozen=True)
+class DeviceName:
     """The name of a resource or a pool: what it is, and the devices to which it belongs.
 
     Its text is made from these and never read: ``device 3``, ``link 0->1``, ``node comm 0-3``.
@@ -13,7 +15,7 @@ class DeviceName(NamedTuple):
 
     role: str
     devices: tuple[int, ...] = ()
-    joint: str = "+"  # between the devices
+    joint: str = field(default="+", compare=False)  # between the devices in the text
 
     def __str__(self) -> str:
         """Return the text that users see."""
@@ -28,7 +30,7 @@ class DeviceName(NamedTuple):
 
     def moved(self, by: int) -> Self:
         """Return the same on devices whose numbers are larger by `by`."""
-        return self._replace(devices=tuple(device + by for device in self.devices))
+        return replace(self, devices=tuple(device + by for device in self.devices))
 
 
 class OpKey(NamedTuple):

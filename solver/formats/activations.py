@@ -176,7 +176,7 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
 
 
 def _window(program: RuntimeProgram, target: str) -> tuple[int, str] | None:
-    """Return how many micro-batches of each window are kept, and a word of caution, if any.
+    """Return the micro-batches of each window that are kept, and a word of caution, if any.
 
     Megatron-LM counts windows by the groups that it runs; an instance may ask for the windows of
     groups of p where the order has others.

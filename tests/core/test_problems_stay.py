@@ -63,7 +63,9 @@ PIPELINES: dict[str, dict[str, Any]] = {
 
 def lowered(data: dict[str, Any]) -> Problem:
     instance = parse_instance(data)
-    return kind_of(instance).lower(instance)
+    problem = kind_of(instance).lower(instance)
+    assert len(set(problem.resource_names)) == problem.num_resources
+    return problem
 
 
 def keep(digests: dict[str, str]) -> dict[str, str]:
