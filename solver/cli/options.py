@@ -285,10 +285,6 @@ def named_number(text: str, option: str, form: str) -> tuple[str, float]:
     ----------
     text, option, form
         What was given, and how an error names the option and what would be right.
-
-    Returns
-    -------
-    str, float
     """
     name, _, number = text.rpartition("=")
     try:

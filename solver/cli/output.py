@@ -114,7 +114,6 @@ def check_folder(folder: Path, option: str) -> None:
 
     Parameters
     ----------
-    folder : Path
     option : str
         Names it in errors.
 
@@ -133,7 +132,6 @@ def make_folder(folder: Path, option: str) -> None:
 
     Parameters
     ----------
-    folder : Path
     option : str
         Names it in errors.
 

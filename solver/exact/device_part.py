@@ -107,15 +107,6 @@ class Machines:
 
         Kept ops stay where they start; the one-machine bound of each other resource says how long
         it takes at least.
-
-        Parameters
-        ----------
-        part : DevicePart
-        found : Schedule
-
-        Returns
-        -------
-        list of int
         """
         problem, start = self.problem, found.start[: len(part.ops)]
         heads = np.zeros(problem.num_ops, dtype=np.int64)

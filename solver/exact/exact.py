@@ -232,10 +232,8 @@ def solve_exactly(
 
     Parameters
     ----------
-    implied : ImpliedOrder
     board : Board
         Gives the first incumbent and bound, and is told of better ones.
-    limits : SearchLimits
     company : Company
         Other searches of the problem.
     params : BisectionParams

@@ -159,10 +159,6 @@ class OrderLiterals:
         ----------
         first, second : int
             As for `before`.
-
-        Returns
-        -------
-        bool or None
         """
         if first == second or self._is_known(second, first):
             return False

@@ -70,7 +70,6 @@ class CpsatModel:
 
         Parameters
         ----------
-        implied : ImpliedOrder
         question : Question
             Its known schedule is in index order.
         clock : Clock

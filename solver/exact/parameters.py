@@ -38,10 +38,6 @@ def configured(
         Wall seconds of the limit that were used before.
     traits : ModelTraits, optional
         What the model is like; by default nothing special.
-
-    Returns
-    -------
-    CpSolver
     """
     traits = traits or ModelTraits()
     solver = cp_model.CpSolver()

@@ -51,10 +51,6 @@ class SearchLimits:
             Wall time used.
         units : float
             Deterministic time used.
-
-        Returns
-        -------
-        SearchLimits
         """
         return replace(
             self,

@@ -322,10 +322,6 @@ def stop_reason(
         The solver after its run, its status, and the limits of the run.
     interrupted : bool
         Somebody pressed Ctrl-C.
-
-    Returns
-    -------
-    StopReason
     """
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
@@ -350,10 +346,8 @@ def solve(
 
     Parameters
     ----------
-    implied : ImpliedOrder
     question : Question
         Bounds, known schedule and form of the model.
-    limits : SearchLimits
     board : Board, optional
         A board of this problem. Schedules that are surely valid are proposed, bounds are raised
         where `upper` is None. A better incumbent ends the search at the bound or within the gap.
@@ -436,10 +430,6 @@ class QuestionSearch:
             Deterministic time for it.
         **more
             Other fields of `SearchLimits`.
-
-        Returns
-        -------
-        ExactAnswer
         """
         most = self.limits.deterministic
         limits = replace(

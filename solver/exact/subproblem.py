@@ -239,10 +239,6 @@ def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
         Ops of it.
     more : int
         Ops without resources that follow them.
-
-    Returns
-    -------
-    dict of str to object
     """
     columns, none = columns_of(problem, ops), np.full(more, FREE)
     pointer = columns["resource_ptr"]
@@ -298,10 +294,6 @@ class PoolLevel:
         ----------
         number, place : int64[n]
             Number of each op in the window, and its place as of `Subproblem`.
-
-        Returns
-        -------
-        Pool or None
         """
         pool, whole = self.pool, self.whole
         taken, given = place[pool.acquire_op], place[pool.release_op]

@@ -57,7 +57,6 @@ class Variables:
 
         Parameters
         ----------
-        holds : Holds
         index : int
             Number of the hold.
 
@@ -81,10 +80,6 @@ class Variables:
         ----------
         first, second : int
             Ops of one resource, the smaller number first.
-
-        Returns
-        -------
-        IntVar
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
@@ -124,7 +119,6 @@ def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
 
     Parameters
     ----------
-    variables : Variables
     implied : ImpliedOrder
         Leaves few ops that can be first or last.
     """

@@ -86,10 +86,6 @@ def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) ->
         Kept where they say it, or a mode has another name.
     target : str
         Name of the runtime.
-
-    Returns
-    -------
-    Settings
     """
     if target not in COUNTED or settings.recomputed is not None:
         return settings
@@ -113,10 +109,6 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
         Layers that are recomputed, where they are given.
     target : str
         Name of the runtime.
-
-    Yields
-    ------
-    str
 
     Raises
     ------

@@ -182,10 +182,6 @@ def order_state(
         Further precedences.
     traders : tuple
         Row and column of each op, ops of all rows, and columns, where rows may trade places.
-
-    Returns
-    -------
-    OrderState
     """
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)

@@ -232,10 +232,6 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     orders : sequence of sequence of int or str
         Ops by number or by name.
 
-    Returns
-    -------
-    list of int64[...]
-
     Raises
     ------
     InputError

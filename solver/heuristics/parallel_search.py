@@ -89,10 +89,6 @@ def order_turns(known: Schedule, board: Board, params: HeuristicParams) -> Turns
         A schedule of a problem without an obstacle to this search.
     board : Board
         Each turn goes on from its schedule.
-
-    Returns
-    -------
-    callable
     """
     seeds = count(2)
 
@@ -111,10 +107,6 @@ def sweep_turns(problem: Problem, board: Board, params: HeuristicParams) -> Turn
     ----------
     problem, board
         The problem and a board of it.
-
-    Returns
-    -------
-    callable
     """
     sweep: Sweep | None = None
 

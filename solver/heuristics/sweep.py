@@ -70,10 +70,6 @@ def list_sweep(
         Schedules that are tried once the effort is spent, and half as many rules before, instead of
         going on until the clock is over.
 
-    Returns
-    -------
-    Schedule
-
     Raises
     ------
     MemoryDeadlockError
@@ -131,10 +127,6 @@ class Sweep:
         ----------
         goes_on, steps
             As of `list_sweep`.
-
-        Returns
-        -------
-        Schedule
         """
         self._try_rules(max(self.params.least_rules, (steps or 0) // 2))
         if self.known is not None:

@@ -217,12 +217,10 @@ def starts_in_flight(
 
     Parameters
     ----------
-    device : int64[S]
     times : (int64[rows * S], int64[rows * S])
         `duration` and `ahead` of `InFlightPipeline`.
     memory : (int64[S], int64[rows * S], int64[D])
         Its `held`, `freed` and `room`.
-    most : int64[S]
     count, patience : int
         Micro-batches, and its `patience`.
 

@@ -124,10 +124,6 @@ def fixed(instance: OverlapInstance, size: int) -> Partition:
     ----------
     instance, size
         The program, and collectives in a bucket.
-
-    Returns
-    -------
-    Partition
     """
     runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for comm in _comms(instance):

@@ -136,13 +136,8 @@ def with_decision(instance: PipelineInstance, decide: str) -> PipelineInstance:
 
     Parameters
     ----------
-    instance : PipelineInstance
     decide : str
         As of `Recompute`, or ``none``: every activation is kept.
-
-    Returns
-    -------
-    PipelineInstance
 
     Raises
     ------
@@ -270,10 +265,6 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
         function from pipelines to pipelines.
     unit : str
         Of the memory of the pipelines, where it is declared: capacities may be ``80GB``.
-
-    Returns
-    -------
-    list of PipelineChange
 
     Raises
     ------

@@ -112,10 +112,6 @@ class Cluster(StrictModel):
         ----------
         depth, replicas : int
             Pipeline depth and number of replicas.
-
-        Returns
-        -------
-        bool
         """
         return depth == 1 or replicas == 1 or depth * replicas <= self.devices_per_node
 

@@ -146,10 +146,6 @@ def bytes_text(amount: float, digits: int = 4) -> str:
         Bytes.
     digits : int
         Significant digits.
-
-    Returns
-    -------
-    str
     """
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= size:

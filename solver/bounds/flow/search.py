@@ -96,10 +96,6 @@ class PermutationSearch:
         ----------
         starts : iterable of Timed
             Patterns to begin with, each with a permutation; those that overrun a pool too.
-
-        Returns
-        -------
-        Timed or None
         """
         patterns: list[Timed] = []
         self._round(_kept(starts, patterns))

@@ -112,8 +112,6 @@ def solve_states(
 
     Parameters
     ----------
-    flow : Flow
-        m micro-batches that pass V positions.
     upper : int
         Only a makespan below this is of use, in ticks.
     delay : int64[m, V], optional
@@ -122,10 +120,6 @@ def solve_states(
     lower : int
         A lower bound that is known, in ticks: the search ends where it is met. It may be of more
         than this flow, whose own schedules may all end sooner.
-    clock : Clock, optional
-        Asked after a few thousand states.
-    params : StatesParams
-        Effort.
 
     Returns
     -------

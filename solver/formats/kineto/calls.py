@@ -133,10 +133,6 @@ def _schedules(ranks: int, forwards: int, least: int) -> Iterator[tuple[bool, st
         Pipeline ranks, forwards of each.
     least : int
         Forwards before the first backward, of the rank with the fewest.
-
-    Yields
-    ------
-    (bool, str, list of Order)
     """
     text = f"1F1B of {ranks} ranks, {forwards} micro-batches"
     yield True, text, one_forward_one_backward(ranks, forwards)

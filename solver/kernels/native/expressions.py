@@ -155,10 +155,6 @@ class Expressions:
         node : ast.expr or ast.stmt
             Where it stands.
 
-        Returns
-        -------
-        Number
-
         Raises
         ------
         UntranslatableError

@@ -52,14 +52,8 @@ def iterations_bound(
 
     Parameters
     ----------
-    pattern : RefreshPattern
     devices : sequence of int
         Devices coupled by syncs (usually one).
-    clock : Clock, optional
-
-    Returns
-    -------
-    IterationsBound
 
     Raises
     ------

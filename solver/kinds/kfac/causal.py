@@ -43,15 +43,6 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm stream,
     are scheduled together: work by class, each op at its earliest.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    order : callable
-
-    Returns
-    -------
-    list of DevicePlan
-
     Raises
     ------
     InputError

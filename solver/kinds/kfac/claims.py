@@ -42,15 +42,6 @@ def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
 
     The number of iterations of a device is that of its copies of the pipeline in the schedule.
 
-    Parameters
-    ----------
-    instance : KfacInstance
-    given : Schedule, pydantic model or dict
-
-    Returns
-    -------
-    list of Violation
-
     Raises
     ------
     InputError
@@ -89,11 +80,6 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
     ----------
     data : object
         Parsed JSON of a result, an entry or a bare schedule; None claims nothing.
-    pattern : RefreshPattern
-
-    Returns
-    -------
-    list of int
     """
     document = data.get("schedule", data) if isinstance(data, dict) else None
     rows = document.get("ops") if isinstance(document, dict) else None

@@ -81,13 +81,6 @@ def completion_bound(
     an inversion with the curvature (and sync) before it. Work is poured into the holes as if it
     could be cut anywhere.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    devices : sequence of int
-    iterations : int
-    tie_break : TieBreak
-
     Returns
     -------
     int

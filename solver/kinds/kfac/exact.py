@@ -53,13 +53,8 @@ class Budget:
 
         Parameters
         ----------
-        parts : float
         most : float, optional
             Most seconds (or deterministic units) of the part.
-
-        Returns
-        -------
-        SearchLimits
         """
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
@@ -90,10 +85,6 @@ class ComponentSearch:
             Iterations of each of its devices.
         with_weights : bool
             Let the objective be the tie-break.
-
-        Returns
-        -------
-        LoweredRefresh
         """
         weight_of = end_weights(self.tie_break) if with_weights else None
         return lower_refresh(self.pattern, iterations, devices=self.devices, weight_of=weight_of)
@@ -103,15 +94,10 @@ class ComponentSearch:
 
         Parameters
         ----------
-        known : ComponentResult
         most : int
             The largest number worth trying.
         components_left : int
             Components that share the time that is left.
-
-        Returns
-        -------
-        ComponentResult
         """
         if known.is_proved:
             return known
@@ -197,11 +183,6 @@ class ComponentSearch:
 
     def break_tie(self, result: ComponentResult, components_left: int) -> ComponentResult:
         """Improve a schedule without more iterations; its tie-break value gets a bound.
-
-        Parameters
-        ----------
-        result : ComponentResult
-        components_left : int
 
         Returns
         -------

@@ -92,11 +92,6 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     ----------
     heuristic : Heuristic
         One of `REFRESH_HEURISTICS`.
-    pattern : RefreshPattern
-
-    Returns
-    -------
-    RefreshOutcome
     """
     name = heuristic.name
     try:
@@ -137,12 +132,6 @@ def scheduled(
 
     The parts of a curvature are alike, so the first of them to run is its part 0.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    plans : sequence of DevicePlan
-    lowered : LoweredRefresh
-
     Returns
     -------
     (Schedule, dict of str to int)
@@ -169,18 +158,7 @@ def scheduled(
 def plans_of(
     pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
 ) -> list[DevicePlan]:
-    """Split a schedule of all devices into their plans.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    lowered : LoweredRefresh
-    schedule : Schedule
-
-    Returns
-    -------
-    list of DevicePlan
-    """
+    """Split a schedule of all devices into their plans."""
     starts = {key: int(schedule.start[op]) for key, op in lowered.op_of.items()}
     counts = enumerate(lowered.iterations)
     return [plan_of_starts(pattern, device, starts, count) for device, count in counts]
@@ -217,14 +195,8 @@ def refresh_entry(
 
     Parameters
     ----------
-    outcome : HeuristicOutcome
-    pattern : RefreshPattern
     with_schedule : bool
         Include the schedule's ops.
-
-    Returns
-    -------
-    RefreshEntry
     """
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)

@@ -62,11 +62,6 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     ready, and each stage's optimizer follows its preconditions. Alike micro-batches are numbered
     in the order in which they run, which changes nothing but their names.
 
-    Parameters
-    ----------
-    instance : KfacInstance
-    heuristic_name : str
-
     Returns
     -------
     PinnedIteration
@@ -159,8 +154,6 @@ def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = F
 
     Parameters
     ----------
-    instance : KfacInstance
-    heuristic_name : str
     exact : bool
         As for `lower_cycle`.
 
@@ -222,7 +215,6 @@ def pin_and_fill(request: Request, pattern: str) -> Proposal:
     ----------
     request : Request
         For a K-FAC instance with the objective makespan.
-    pattern : str
 
     Returns
     -------

@@ -161,13 +161,8 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
 
     Parameters
     ----------
-    device : DevicePattern
     period : int
         Length of an iteration in ticks.
-
-    Returns
-    -------
-    list of Placed
     """
     kinds = {"forward": 0, "backward": 1}
     entries = [
@@ -190,10 +185,6 @@ def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
         `SAVE_OFF` or `SAVE_ON`.
     entries : sequence of Placed
         In list order, at least one.
-
-    Returns
-    -------
-    Placed
     """
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
@@ -203,13 +194,8 @@ def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
 
     Parameters
     ----------
-    device : int
     entries : iterable of Placed
         In list order.
-
-    Returns
-    -------
-    DevicePlan
     """
     iteration, placed = -1, []
     for entry in entries:
@@ -223,11 +209,6 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
 
     The rest of a curvature that was not placed runs from its recorded start, one part after the
     other.
-
-    Parameters
-    ----------
-    plan : DevicePlan
-    pattern : RefreshPattern
 
     Returns
     -------
@@ -257,15 +238,8 @@ def plan_of_starts(
 
     Parameters
     ----------
-    pattern : RefreshPattern
-    device : int
     starts : mapping
         Start of each part in ticks from the first iteration, of this device and others.
-    iterations : int
-
-    Returns
-    -------
-    DevicePlan
     """
     pinned = pipeline_entries(pattern.devices[device], pattern.period)
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]

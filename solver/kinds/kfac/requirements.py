@@ -110,11 +110,6 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     An iteration in which no work is done, among those with repeating holes, can be cut out, and all
     later work be done one iteration earlier. So no more than one per part is needed there.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    devices : sequence of int
-
     Returns
     -------
     int
@@ -126,11 +121,6 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
 
 def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     """Return the largest number of iterations that can be lowered.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    devices : sequence of int
 
     Returns
     -------
@@ -147,14 +137,8 @@ def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -
 
     Parameters
     ----------
-    pattern : RefreshPattern
-    devices : sequence of int
     iterations : int
         The largest number of iterations that was tried.
-
-    Returns
-    -------
-    InputError
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     return InputError(
@@ -168,11 +152,6 @@ def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
     """Return True if all pipeline ops of the devices lie within one period.
 
     All iterations have the same holes then, and more of them never make a refresh harder.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    devices : sequence of int
 
     Returns
     -------

@@ -40,7 +40,6 @@ class OverlapProgram:
 
         Parameters
         ----------
-        instance : OverlapInstance
         by_name : bool
             Break ties by the string order of names, else by program order.
         chained : bool

@@ -68,10 +68,6 @@ def valid_run(
     ----------
     instance, lowered, order
         As for `run_order`.
-
-    Returns
-    -------
-    Schedule or None
     """
     run, timed = run_order(instance, lowered, order)
     broken = broken_cap(instance, order, timed) or check_schedule(run.problem, run)

@@ -88,10 +88,6 @@ def parse_numbers(text: str, unit: str = "") -> Numbers:
     ----------
     text, unit : str
         As for `parse_number`.
-
-    Returns
-    -------
-    Decimal or tuple of Decimal
     """
     parts = [parse_number(part, unit) for part in text.split(",")]
     return parts[0] if len(parts) == 1 else tuple(parts)

@@ -198,10 +198,6 @@ class PipelineBuilder:
         ----------
         configuration, boundaries
             As of `least_peak`.
-
-        Returns
-        -------
-        OpenMoments
         """
         c, devices = configuration, self.stage_to_device(configuration)
         shape = PipelineShape(c.microbatches, devices, c.backward == "split")
@@ -217,10 +213,6 @@ class PipelineBuilder:
         ----------
         configuration, boundaries
             The configuration, and its split if it is fixed.
-
-        Returns
-        -------
-        tuple of int and Fraction
         """
         size, devices, peaks = (
             configuration.microbatch_size,

@@ -345,10 +345,6 @@ def with_tails(arrays: PipelineArrays, start: IntArray) -> IntArray:
         The pipeline.
     start : int64[n]
         Starts of the ops of micro-batches, in ticks of the profile.
-
-    Returns
-    -------
-    int64[...]
     """
     return np.concatenate([start, _tail_starts(arrays, start)])
 

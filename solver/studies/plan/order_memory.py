@@ -28,10 +28,6 @@ def timed_stages(
         The layers and the stages to be made of them.
     boundaries : tuple of int or None
         The split; None for any.
-
-    Returns
-    -------
-    tuple of int
     """
     stages, forward = range(shape.num_stages), np.array(layers.whole("forward"))
     if all(layers.whole("backward_input" if shape.is_split else "backward")):
@@ -70,10 +66,6 @@ def open_moments(
         The pipeline.
     timed : tuple of int
         As of `timed_stages`.
-
-    Returns
-    -------
-    OpenMoments
     """
     ranks, count = shape.num_ranks, shape.num_microbatches
     if family is None:

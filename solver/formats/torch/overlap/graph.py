@@ -48,10 +48,6 @@ class CompiledGraph:
         collectives : {"chained", "frozen", "free"}
             Keep Inductor's one order of the collectives of all groups, keep the order within each
             group, or choose it.
-
-        Returns
-        -------
-        CompiledGraph
         """
         from torch._inductor.virtualized import V
 

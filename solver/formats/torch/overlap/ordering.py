@@ -178,10 +178,6 @@ def overlap_pass(**options: Any) -> OverlapPass:
     ----------
     **options
         Fields of `OverlapPass`.
-
-    Returns
-    -------
-    OverlapPass
     """
     folder = options.pop("cache", default_folder())
     return OverlapPass(cache=folder, **options)
@@ -201,10 +197,6 @@ def use_overlap_pass(**options: Any) -> Iterator[OverlapPass]:
     ----------
     **options
         As for `overlap_pass`.
-
-    Yields
-    ------
-    OverlapPass
     """
     from torch._inductor import config
 
