@@ -63,6 +63,15 @@ class OpenProblem:
         return least
 
     @cached_property
+    def slowest(self) -> IntArray:
+        """Most ticks that each op of the base takes, alone or by an option it lends its labels."""
+        most = self.base.duration.copy()
+        for option in self.options:
+            first = option.ops[0]
+            most[first] = max(most[first], option.duration)
+        return most
+
+    @cached_property
     def covering(self) -> dict[int, list[int]]:
         """Numbers of the options that cover each op; an op that runs by itself only is absent."""
         found: dict[int, list[int]] = defaultdict(list)

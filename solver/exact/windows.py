@@ -64,7 +64,7 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
         upper = None
     is_span = problem.objective is Objective.DEVICE_SPAN and upper is not None
     spans = Spans(problem, implied.full) if is_span else None
-    everything = _horizon(problem)
+    everything = latest_end(problem)
     horizon = everything if upper is None else max(everything, upper) if is_span else upper
     latest = np.where(pinned, problem.pinned, horizon - tails)
     if spans is not None and upper is not None and not pinned.any():
@@ -94,7 +94,7 @@ def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) 
     return latest
 
 
-def _horizon(problem: Problem) -> int:
+def latest_end(problem: Problem) -> int:
     """Return a moment before which some best schedule ends, whatever the objective.
 
     Of all best schedules one has the least sum of starts; each of its ops starts when something

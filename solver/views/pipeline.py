@@ -12,6 +12,7 @@ from typing import Any, cast
 from rich.console import RenderableType
 
 from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
 from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
@@ -87,7 +88,11 @@ def _runtime(result: PipelineResult) -> Facts:
 def _modes(found: Any, instance: PipelineInstance | None) -> Facts:
     """Yield what stages do with activations, or which layers they have; alike ones together."""
     layers, rows = getattr(found, "layers", None), defaultdict[str, list[int]](list)
-    for stage, mode in enumerate(layers or getattr(found, "modes", None) or ()):
+    modes = layers or getattr(found, "modes", None) or ()
+    if instance is not None and modes and len(modes) != instance.num_stages:
+        text = f"expected one for each of the {instance.num_stages} stages, got {len(modes)}"
+        raise InputError(text, field="layers" if layers else "modes")
+    for stage, mode in enumerate(modes):
         counts = Counter(() if isinstance(mode, str) else mode)
         said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(mode)
         said = f"{counted(counts.total(), 'layer')}: {said}" if layers else said

@@ -93,6 +93,6 @@ def test_release_times_allow_any_distance() -> None:
 def test_the_horizon_of_spans_is_all_that_may_run_one_after_the_other() -> None:
     ops = [op("first", 2, "r"), op("wait", 6), op("last", 3, "r")]
     problem = small(ops, [("first", "wait"), ("wait", "last", 1)], objective="device_span")
-    assert module._horizon(problem) == 2 + 6 + 3 + 1
+    assert module.latest_end(problem) == 2 + 6 + 3 + 1
     # The device starts at 0: with a span of 20 its last op ends that late at most.
     assert bounds(windows(problem, 20)) == [(0, 8), (2, 10), (9, 17)]

@@ -159,3 +159,25 @@ def test_tiny_ones_against_brute_force(seed: int) -> None:
         return
     if problem.num_ops <= 14:
         assert brute_force(problem) == FillerModel(plain(data)).optimum()
+
+
+def test_without_heuristics_releases_count_for_the_longest_schedule() -> None:
+    """The filler waits until 3 and all else for it: 3 + 1 + 4 + 4 + 4 + 5 + 1 + 5 = 27."""
+    data: dict[str, Any] = {
+        "num_devices": 2,
+        "num_microbatches": 1,
+        "times": {"forward": 4, "backward": 5},
+        "p2p": {"latency": [[0, 4], [1, 0]]},
+        "fillers": [
+            {
+                "name": "x",
+                "device": 0,
+                "devices": [1],
+                "pieces": [1],
+                "release": 3,
+                "before": "F0.0",
+            }
+        ],
+    }
+    instance = PipelineInstance.parse(data)
+    assert optimize(instance, time_limit=10, heuristics=[]).value == 27

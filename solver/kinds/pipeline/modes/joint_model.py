@@ -47,9 +47,10 @@ def add_reservoir(cp: cp_model.CpModel, events: list[MemoryEvent], limit: Fracti
     """
     if limit < 0:
         cp.add_bool_or([])
+    if limit < 0 or not events:
         return True
     amounts, unit = whole_units([event.amount for event in events], len(events))
-    moments, _, literals = zip(*events, strict=True) if events else ((), (), ())
+    moments, _, literals = zip(*events, strict=True)
     level = int(limit * unit)
     whole = [int(amount) for amount in amounts]
     cp.add_reservoir_constraint_with_active(moments, whole, literals, 0, level)

@@ -16,6 +16,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import MemoryModes
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.exact.question import EXACT, VARIANTS, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.windows import latest_end
 from ppsolve.solver.kinds.pipeline.chosen import (
     ChoiceTask,
     has_best_choice,
@@ -183,10 +184,10 @@ class ModesTask(ChoiceTask):
         """Return a model with a literal for each mode of each stage and micro-batch."""
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
-        if upper is None:  # all in turn
+        if upper is None:
             choices = (np.full(self.modes.shape, mode) for mode in range(len(self.modes.names)))
             made = map(self.problems.problem, choices)
-            upper = sum(int(problem.duration.sum() + problem.lag.sum()) for problem in made)
+            upper = sum(map(latest_end, made))
         return JointModel(self.problems, lower, upper)
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:

@@ -17,6 +17,7 @@ from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT, FEW_DEVICES
+from ppsolve.solver.exact.windows import latest_end
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
 from ppsolve.solver.kinds.pipeline.chosen import (
@@ -174,8 +175,8 @@ class OpenTask(ChoiceTask):
         """Return a model with a literal for each option."""
         from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
 
-        if upper is None:  # all in turn
-            upper = int(self.open.base.duration.sum() + self.open.base.lag.sum())
+        if upper is None:
+            upper = latest_end(replace(self.open.base, duration=self.open.slowest))
         return OptionsModel(self.open, lower, upper)
 
 

@@ -155,3 +155,17 @@ def test_a_model_that_refutes_a_schedule_ends_the_run(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kind, "joint_model", refuted)
     with pytest.raises(WrongScheduleError):
         ppsolve.optimize(PipelineInstance.parse(NESTED), workers=1)
+
+
+def test_pools_that_no_op_uses_do_not_count() -> None:
+    """Activations of 0 with a capacity: a pool without an event."""
+    data: Instance = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": 2, "backward": 3},
+        "overlap": {"time": 4},
+        "memory": {"capacity": 1, "activation": 0},
+    }
+    without = {name: entry for name, entry in data.items() if name != "memory"}
+    both = (joint_optimum(PipelineInstance.parse(each)) for each in (data, without))
+    assert len(set(both)) == 1
