@@ -71,7 +71,9 @@ class Answer:
             return "internal error"
         if "Warning: " in self.text:
             return "warning of a library"
-        if self.code not in CODES:
+        # `bench run` ends so where an item failed.
+        has_failed_items = self.code == ExitCode.INTERNAL and " failed (" in self.text
+        if self.code not in CODES and not has_failed_items:
             return f"exit code {self.code}"
         if self.code == ExitCode.USAGE and "rror: " not in self.text:
             return "no error"
