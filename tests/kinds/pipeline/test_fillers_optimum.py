@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import Any
@@ -181,3 +182,55 @@ def test_without_heuristics_releases_count_for_the_longest_schedule() -> None:
     }
     instance = PipelineInstance.parse(data)
     assert optimize(instance, time_limit=10, heuristics=[]).value == 27
+
+
+def drawn_spans(seed: int) -> dict[str, Any]:
+    """Return a pipeline of which device spans count, whose fillers may run on either device."""
+    draw = random.Random(seed)
+    return {
+        "num_devices": 2,
+        "num_microbatches": draw.randint(1, 2),
+        "objective": "device_span",
+        "times": {
+            "forward": [draw.randint(1, 6), draw.randint(1, 6)],
+            "backward": [draw.randint(1, 6), draw.randint(1, 6)],
+        },
+        "fillers": [
+            {
+                "name": f"x{number}",
+                "device": number,
+                "devices": [1 - number],
+                "pieces": [draw.randint(1, 6)],
+                "release": draw.choice([0, 3, 20]),
+                "stream": draw.choice(["compute", "compute", "host"]),
+                "after": draw.choice([[], ["F0.0"], ["B1.0"]]),
+            }
+            for number in range(draw.randint(1, 2))
+        ],
+    }
+
+
+def span_of_the_best_choice(data: dict[str, Any]) -> int:
+    """Return the optimum over all choices of devices, each a pipeline with fixed ones."""
+    spans = []
+    for moved in itertools.product([False, True], repeat=len(data["fillers"])):
+        fillers = [
+            {**filler, "device": filler["devices"][0] if moves else filler["device"], "devices": []}
+            for filler, moves in zip(data["fillers"], moved, strict=True)
+        ]
+        result = optimize(PipelineInstance.parse({**data, "fillers": fillers}), time_limit=10)
+        assert result.status == "OPTIMAL"
+        spans.append(result.value)
+    return min(spans)
+
+
+@pytest.mark.parametrize("seed", first(6, range(60)))
+def test_device_spans_of_free_fillers_are_bounded_by_their_own_measure(seed: int) -> None:
+    data = drawn_spans(seed)
+    best = span_of_the_best_choice(data)
+    for heuristics in (None, ["1f1b"], []):
+        found = optimize(PipelineInstance.parse(data), time_limit=1, heuristics=heuristics)
+        assert found.bound is not None
+        assert found.bound <= best, heuristics
+        assert found.value is None or found.value >= best
+        assert found.status != "OPTIMAL" or found.value == best

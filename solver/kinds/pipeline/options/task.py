@@ -9,14 +9,14 @@ import numpy as np
 
 from ppsolve.models.core.compose import without_resources
 from ppsolve.models.core.options import OpenProblem
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT, FEW_DEVICES
+from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
 from ppsolve.solver.exact.windows import latest_end
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
@@ -29,6 +29,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
 from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
+from ppsolve.solver.run.schedule_task import search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, replaced, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -45,9 +46,9 @@ AVERAGE = "work of all devices"
 
 
 def fits_a_model(turn: Turn) -> bool:
-    """Apply where one model of all options is not too large."""
+    """Apply where one model of all options, whose makespan it minimises, is not too large."""
     is_small = len(turn.task.open.options) <= turn.params.options.most_options
-    return has_time_to_search(turn) and is_small
+    return has_time_to_search(turn) and is_small and turn.task.has_joint_model
 
 
 def fits_at_once(turn: Turn) -> bool:
@@ -171,6 +172,18 @@ class OpenTask(ChoiceTask):
         base = self.open.base
         self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
 
+    @property
+    def has_joint_model(self) -> bool:
+        """Whether the joint model minimises what the instance asks for."""
+        return self.open.base.objective is Objective.MAKESPAN
+
+    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+        """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
+        if self.has_joint_model:
+            return super().search_below(analytic, claimed, limits)
+        # A schedule of the relaxed problem is none of a choice.
+        return replace(search_below(self.implied, analytic, claimed, limits), schedule=None)
+
     def joint_model(self, lower: int, upper: int | None) -> Any:
         """Return a model with a literal for each option."""
         from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
@@ -221,15 +234,16 @@ class FillersTask(OpenTask):
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule, and by the mean work of the devices.
 
-        No device works before the first op that it may run can start, nor in the time that must
-        pass after the last one.
+        Until the makespan no device works before the first op that it may run can start, nor in the
+        time that must pass after the last one. Its span is its own work at least.
         """
         super().find_bounds(clock)
         base, dag = self.open.base, self.implied.full
         heads = dag.heads(base.release)
         rest = dag.tails(base.duration) - base.duration
         work, mobile = int(base.duration[base.is_compute].sum()), list(self.open.covering)
-        for resource in base.span_resources.tolist():
+        is_makespan = base.objective is Objective.MAKESPAN
+        for resource in base.span_resources.tolist() if is_makespan else ():
             ops = np.union1d(base.ops_by_resource[resource], mobile)
             work += int(heads[ops].min() + rest[ops].min())
         self.board.raise_bound(-(-work // len(base.span_resources)), AVERAGE)
