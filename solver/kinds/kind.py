@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -34,6 +35,8 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
 )
 from ppsolve.solver.heuristics.own import op_numbers
+from ppsolve.solver.kinds.inner import InnerInstances
+from ppsolve.solver.kinds.narrowing import Narrowing
 from ppsolve.solver.run.entries import heuristic_entry
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.task import Task
@@ -54,6 +57,9 @@ class Kind(Generic[AnyInstance]):
 
     orders_are: ClassVar[str | None] = None
     """What `order_lines` writes in words, of kinds whose schedules are orders."""
+
+    runtimes: ClassVar[tuple[str, ...]] = ()
+    """Runtimes that run schedules of the kind, each for `for_runtime`."""
 
     name: str  # the ``kind`` of its instances
     instance: type[AnyInstance]  # model of its instances, with the fields of `Instance`
@@ -166,6 +172,22 @@ class Kind(Generic[AnyInstance]):
         Task
         """
         return ScheduleTask(self, instance, self.lower(instance, exact=exact))
+
+    def claimed_task(self, instance: AnyInstance, data: Any, *, exact: bool) -> Task:
+        """Return the task that a result document is of, of kinds that have several."""
+        return self.task(instance, exact=exact)
+
+    def for_runtime(self, instance: AnyInstance, runtime: str, *, exact: bool) -> Narrowing:
+        """Return an instance for one of `runtimes`; an `InputError` says why there is none."""
+        raise NotImplementedError
+
+    def inner(self, instance: AnyInstance) -> InnerInstances | None:
+        """Return the instances within an instance that are solved before it, None without any."""
+        return None
+
+    def with_files(self, data: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the data of an instance with what it names as files of its folder."""
+        return data
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
         """Turn a schedule of a generic heuristic into a proposal of this kind, which may move ops.

@@ -21,7 +21,8 @@ from ppsolve.solver.bounds.registry import BOUNDS, flow_bounds
 from ppsolve.solver.bounds.two_resources import two_resources
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kinds.pipeline.kind import PIPELINE, PipelineTask
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.task import PipelineTask
 from tests.bruteforce import brute_force
 from tests.clocks import CountingClock
 from tests.marks import first

@@ -16,7 +16,8 @@ from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.bounds.two_resources import end_resources, reduced_to, two_resources
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kinds.pipeline.kind import PIPELINE, PipelineTask, raise_flow_bounds
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.task import PipelineTask, raise_flow_bounds
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.step import Turn
 from tests.bounds.flow.drawn import drawn
@@ -168,7 +169,7 @@ def test_a_run_raises_its_bound_by_it(is_compiled, monkeypatch):
     task = PIPELINE.task(pipeline_of(read_case("p4_m8_sigma04_seed48")))
     assert isinstance(task, PipelineTask)
     monkeypatch.setitem(compilation._state, "compiled", is_compiled)
-    monkeypatch.setattr("ppsolve.solver.kinds.pipeline.kind.expect", lambda _: None)
+    monkeypatch.setattr("ppsolve.solver.kinds.pipeline.task.expect", lambda _: None)
     task.find_bounds()
     raise_flow_bounds(Turn(task, Options(time_limit=600), Clock(600)))
     # The best that is known of it, 491,296, is the least that its first and last device allow.

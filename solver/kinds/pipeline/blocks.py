@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.pipeline.fused import fused_problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS
@@ -75,3 +78,18 @@ def program_violations(instance: PipelineInstance, document: Any) -> list[Violat
         if found is not None
         for broken in OVERLAP.check(program, found[name])
     ]
+
+
+def with_program_files(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Read the programs of blocks that an instance names as files of its own folder."""
+    blocks = data.get("overlap")
+    programs = blocks.get(PROGRAMS) if isinstance(blocks, dict) else None
+    if not isinstance(blocks, dict) or not isinstance(programs, dict):
+        return data
+    read = {}
+    for name, program in programs.items():
+        if isinstance(program, str) and Path(program).name != program:
+            text = "expected a program, or the name of a file in the same folder"
+            raise InputError(text, field=f"overlap.{PROGRAMS}.{name}")
+        read[name] = read_json(folder / program) if isinstance(program, str) else program
+    return {**data, "overlap": {**blocks, PROGRAMS: read}}

@@ -121,6 +121,19 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
     return action_strings(orders) if all(map(_is_whole, orders)) else None
 
 
+def orders_of_one_step(
+    instance: PipelineInstance, schedule: Schedule
+) -> Deferred[list[str]] | None:
+    """Return the action strings of each device, None where they do not tell all ops."""
+    return orders_if_whole(schedule) if instance.is_one_plain_step else None
+
+
+def actions_are_ops(instance: PipelineInstance) -> bool:
+    """Whether each action of a pipeline is one op, so that orders of actions can be timed."""
+    is_cut = instance.collectives is not None or instance.num_slices > 1
+    return instance.is_one_plain_step and not is_cut
+
+
 def _is_whole(order: Order) -> bool:
     actions = np.stack([order.stage, order.kind, order.microbatch])
     return np.unique(actions, axis=1).shape == actions.shape

@@ -35,7 +35,7 @@ from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
-from ppsolve.solver.kinds.pipeline.kind import PipelineTask
+from ppsolve.solver.kinds.pipeline.task import PipelineTask
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun

@@ -1,0 +1,60 @@
+"""Layers as what a pipeline leaves open: which stage has which of them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import (
+    counts_of_document,
+    layers_violations,
+    named_counts,
+)
+from ppsolve.models.kinds.pipeline.lowering import lower_split
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTask
+from ppsolve.solver.kinds.pipeline.part import OpenPart
+from ppsolve.solver.run.schedule_task import ScheduleTask
+
+GENERIC_SEARCHES = frozenset(heuristic.name for heuristic in GENERIC if heuristic.is_search)
+
+
+class LayersPart(OpenPart):
+    """Layers that stages share out."""
+
+    heuristics: ClassVar[tuple[Heuristic, ...]] = SPLIT_HEURISTICS
+
+    def applies(self, instance: PipelineInstance) -> bool:
+        """Whether the pipeline has layers."""
+        return instance.layers is not None
+
+    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Return the problem of the split that a document claims, or of an even one."""
+        return lower_split(instance, counts_of_document(instance, document)[0], exact=exact)
+
+    def violations(
+        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claim of a split that is none."""
+        return layers_violations(instance, data)
+
+    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the number of layers of each stage and type."""
+        layers, counts = instance.layers, schedule.problem.choice
+        assert layers is not None
+        if counts.shape != (len(layers.names), instance.num_stages):
+            return None
+        return {"layers": named_counts(layers, counts)}
+
+    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+        """Return the task of sharing layers out."""
+        return LayersTask(kind, instance, kind.lower(instance, exact=exact))
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return that generic searches are left out: the orders of the best split come later."""
+        is_left_out = heuristic.name in GENERIC_SEARCHES and not heuristic.is_own
+        return f"needs {heuristic.made_for}" if is_left_out else None

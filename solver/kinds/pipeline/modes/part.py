@@ -1,0 +1,71 @@
+"""Memory modes as what a pipeline leaves open: which activations are kept."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.modes import (
+    MemoryModes,
+    choice_of,
+    has_open_modes,
+    modes_of,
+    modes_violations,
+)
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
+from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
+from ppsolve.solver.kinds.pipeline.part import OpenPart
+from ppsolve.solver.run.schedule_task import ScheduleTask
+
+
+class ModesPart(OpenPart):
+    """Modes of the activations of each stage, open or given."""
+
+    heuristics: ClassVar[tuple[Heuristic, ...]] = BASELINES
+
+    def applies(self, instance: PipelineInstance) -> bool:
+        """Whether the pipeline has memory modes."""
+        return instance.memory is not None and instance.memory.has_modes
+
+    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Return the problem of the modes that are given, or that a document claims."""
+        modes = _modes(instance)
+        choice = None if modes.given is not None else choice_of(modes, document)[0]
+        return lower_pipeline(instance, exact=exact, choice=choice)
+
+    def violations(
+        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claim of modes or of a runtime that is none."""
+        wrong = modes_violations(_modes(instance), data)
+        return wrong or super().violations(instance, data, schedule)
+
+    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the mode of each stage by name."""
+        modes, choice = _modes(instance), schedule.problem.choice
+        return {"modes": modes.as_names(choice)} if choice.shape == modes.shape else None
+
+    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+        """Return the task of choosing modes; where they are given, that of a plain pipeline."""
+        modes = _modes(instance)
+        if modes.given is not None:
+            return super().task(kind, instance, exact=exact)
+        relaxed = lower_pipeline(instance, exact=exact, choice=modes.relaxed)
+        return ModesTask(kind, instance, modes, relaxed)
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return that a heuristic does not choose modes that are open."""
+        if has_open_modes(instance) and heuristic not in self.heuristics:
+            return "needs a list with the mode of each stage"
+        return None
+
+
+def _modes(instance: PipelineInstance) -> MemoryModes:
+    modes = modes_of(instance)
+    assert modes is not None
+    return modes

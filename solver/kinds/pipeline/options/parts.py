@@ -1,0 +1,98 @@
+"""Blocks and devices of fillers as what a pipeline leaves open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.filler_devices import (
+    choice_of_devices,
+    device_choices,
+    devices_of_schedule,
+)
+from ppsolve.models.kinds.pipeline.fused import (
+    choice_of_pairs,
+    fused_problem,
+    pairs_of_schedule,
+)
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS, timed_by
+from ppsolve.solver.kinds.inner import InnerInstances
+from ppsolve.solver.kinds.pipeline.blocks import program_violations
+from ppsolve.solver.kinds.pipeline.options.task import FillersTask, OptionsTask
+from ppsolve.solver.kinds.pipeline.part import OpenPart
+from ppsolve.solver.run.schedule_task import ScheduleTask
+
+
+class FusedPart(OpenPart):
+    """Forwards and backwards that may run as one block."""
+
+    def applies(self, instance: PipelineInstance) -> bool:
+        """Whether the pipeline has blocks."""
+        return instance.overlap is not None
+
+    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Return the problem of the blocks that a document claims; without one, of none."""
+        instance = timed_by(instance, document)
+        if document is None:
+            return lower_pipeline(instance, exact=exact)
+        blocks = fused_problem(instance, exact=exact)
+        return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
+
+    def violations(
+        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the false claims of programs of blocks, or of a runtime."""
+        wrong = program_violations(instance, data)
+        return wrong or super().violations(instance, data, schedule)
+
+    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the names of the ops of each block."""
+        return {"fused": pairs_of_schedule(schedule)}
+
+    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+        """Return the task of choosing blocks."""
+        return OptionsTask(kind, instance, fused_problem(instance, exact=exact))
+
+    def inner(self, instance: PipelineInstance) -> InnerInstances | None:
+        """Return the programs whose best orders are the times of blocks.
+
+        No pipeline gets shorter where a block takes longer.
+        """
+        blocks = instance.overlap
+        if blocks is None or not blocks.programs:
+            return None
+        return InnerInstances(
+            dict(blocks.programs),
+            f"overlap.{PROGRAMS}",
+            PROGRAMS,
+            lambda times: instance.model_copy(update={"overlap": blocks.with_times(times)}),
+        )
+
+
+class FillerDevicesPart(OpenPart):
+    """Fillers that may run on one of several devices."""
+
+    def applies(self, instance: PipelineInstance) -> bool:
+        """Whether some filler has a choice."""
+        return instance.has_device_choice
+
+    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Return the problem of the devices that a document claims; without one, of the first."""
+        base = lower_pipeline(instance, exact=exact)
+        if document is None:
+            return base
+        choices = device_choices(instance, base)
+        return choices.problem(choice_of_devices(choices, document.get("devices") or {}))
+
+    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the devices of fillers that are not on their first one."""
+        return {"devices": devices_of_schedule(instance, schedule)}
+
+    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+        """Return the task of choosing devices."""
+        base = kind.lower(instance, exact=exact)
+        return FillersTask(kind, instance, device_choices(instance, base))

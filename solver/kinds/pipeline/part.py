@@ -1,0 +1,57 @@
+"""What an optional thing of a pipeline leaves open beside the orders of ops, as one object."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.inner import InnerInstances
+from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
+from ppsolve.solver.kinds.pipeline.task import PipelineTask
+from ppsolve.solver.run.schedule_task import ScheduleTask
+
+
+class OpenPart:
+    """An optional thing of a pipeline that leaves more open than orders; by itself nothing more.
+
+    A choice of what is open makes a plain problem. A document claims the choice in fields of its
+    own, beside the starts of the ops.
+    """
+
+    heuristics: ClassVar[tuple[Heuristic, ...]] = ()
+    """Heuristics that choose too, in the order of reports; pipelines without the part run none."""
+
+    def applies(self, instance: PipelineInstance) -> bool:
+        """Whether a pipeline has the part."""
+        return False
+
+    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Return the problem of the choice that a document claims, or of a first one."""
+        return lower_pipeline(instance, exact=exact)
+
+    def violations(
+        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the false claims of a document, apart from the starts of its schedule."""
+        return runtime_violations(instance, data, schedule)
+
+    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+        """Return the fields by which a document claims the choice of a schedule."""
+        return None
+
+    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+        """Return the task of solving a pipeline; `kind` is the `PipelineKind`."""
+        return PipelineTask(kind, instance, kind.lower(instance, exact=exact))
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return why the part keeps a heuristic from being run, None if it does not."""
+        return None
+
+    def inner(self, instance: PipelineInstance) -> InnerInstances | None:
+        """Return the instances that are solved before the pipeline, None where there are none."""
+        return None

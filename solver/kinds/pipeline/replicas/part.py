@@ -1,0 +1,49 @@
+"""Replicas as what a pipeline leaves open: which of them runs which micro-batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import (
+    assignment_violations,
+    lower_joint,
+    read_assignment,
+)
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.pipeline.part import OpenPart
+from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
+from ppsolve.solver.kinds.pipeline.task import PipelineTask
+from ppsolve.solver.run.schedule_task import ScheduleTask
+
+
+class ReplicasPart(OpenPart):
+    """Replicas, whose micro-batches are fixed or may be exchanged."""
+
+    def applies(self, instance: PipelineInstance) -> bool:
+        """Whether the pipeline has replicas."""
+        return instance.replicas is not None
+
+    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+        """Return the problem of the assignment that a document claims."""
+        return lower_joint(instance, read_assignment(document, instance), exact=exact)
+
+    def violations(
+        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claim of an assignment that is none."""
+        return assignment_violations(data, instance)
+
+    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+        """Return the task of replicas, each of which is a pipeline by itself."""
+        return replicas_task(kind, instance, exact=exact, alone=PipelineTask)
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return that searches know no exchange of micro-batches."""
+        replicas = instance.replicas
+        if heuristic.is_search and replicas is not None and replicas.is_free:
+            return "needs micro-batches that stay in their replicas"
+        return None
