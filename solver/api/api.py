@@ -6,33 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.result import (
     HeuristicEntry,
     HeuristicStatus,
     Result,
     ScheduleDocument,
-    StopReason,
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.documents.text import instance_data
+from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
-from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.api.kinds import kind_of
-from ppsolve.solver.api.programs_of_blocks import of_both_levels, solve_programs
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
+from ppsolve.solver.api.runtimes import narrowed, optimize_for
+from ppsolve.solver.api.two_levels import of_both_levels, solve_inner
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.interruptible import call_within
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.pipeline.kind import PIPELINE
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, claimed_runtime
-from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
-from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
-from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, any_order, task_for
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener
@@ -142,12 +133,12 @@ def optimize(
     given, kind = instance, kind_of(instance)
     chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
 
-    def solve_program(program: Instance, own: Clock) -> Result:
-        task = kind_of(program).task(program, exact=exact)
+    def solve_alone(inner: Instance, own: Clock) -> Result:
+        task = kind_of(inner).task(inner, exact=exact)
         alone = replace(options, heuristics=None, robust=None, gap=0.0)
-        return SolveRun(task, chosen_heuristics(program, None, ()), alone, None, own).execute()
+        return SolveRun(task, chosen_heuristics(inner, None, ()), alone, None, own).execute()
 
-    instance, programs = solve_programs(given, solve_program, clock)
+    instance, inner_results = solve_inner(given, solve_alone, clock)
 
     def ready(task: Task, known: Any = start) -> Task:
         if robust is not None:
@@ -163,8 +154,8 @@ def optimize(
     if runtime is None:
         result = run(lambda: ready(kind.task(instance, exact=exact)))
     else:
-        result = optimize_for(runtime, instance, run, ready, clock, exact=exact)
-    return of_both_levels(given, result, programs) if programs else result
+        result = optimize_for(narrowed(instance, runtime, exact=exact), run, ready, clock)
+    return of_both_levels(given, result, inner_results)
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
@@ -278,114 +269,3 @@ class UnreadyTask(Task):
     def __init__(self, kind: Kind[Any], instance: Instance) -> None:
         scale = TimeScale.fit((), instance.time_unit)
         super().__init__(kind, instance, scale, kind.objective_of(instance))
-
-
-FIRST_SHARE = 0.5
-"""Share of the time after which no further order of a runtime is timed; most take moments."""
-
-
-def optimize_for(
-    runtime: str,
-    instance: Any,
-    run: Callable[..., Result],
-    ready: Callable[..., Task],
-    clock: Clock,
-    *,
-    exact: bool,
-) -> Result:
-    """Find the best schedule that a runtime runs, then the best of all within the same time.
-
-    Parameters
-    ----------
-    runtime : str
-        Name of the runtime.
-    instance : Instance
-        The instance.
-    run : callable
-        Solves the task that a function makes, by default within the clock of the call.
-    ready : callable
-        Prepares a task as the call asks, or to begin with a schedule that is given.
-    clock : Clock
-        Clock of the call.
-    exact : bool
-        As for `ppsolve.optimize`.
-
-    Returns
-    -------
-    Result
-        Of the runtime, with `RuntimeFigures`.
-
-    Raises
-    ------
-    InputError
-        There is no such runtime, or it runs no schedule of the instance; says why.
-    """
-    kind, family = kind_of(instance), family_of(runtime)
-    _refuse(family, kind.name, instance)
-    if not family.is_finite:
-        found = run(lambda: ready(task_for(kind, instance, family, exact=exact)))
-        return found.model_copy(update=_of_instance(found, instance, family.name))
-    made: list[RuntimeTask] = []
-
-    def make() -> Task:
-        made.append(RuntimeTask(kind, instance, family, exact=exact))
-        return ready(made[0])
-
-    found, others = run(make, clock.share(FIRST_SHARE)), None
-    if not made:
-        return found
-    update: dict[str, Any] = {}
-    if found.stop_reason is not StopReason.INTERRUPTED:
-        others = run(lambda: ready(any_order(kind, instance, exact=exact), made[0].schedule))
-        if others.stop_reason is StopReason.INTERRUPTED:
-            update["stop_reason"] = StopReason.INTERRUPTED
-    update |= {RULE: made[0].runtime_figures(others), "wall_seconds": round(clock.elapsed, 3)}
-    return found.model_copy(update=update)
-
-
-def task_of_claim(kind: Kind[Any], instance: Any, data: Any, *, exact: bool) -> Task:
-    """Return the task that a result document is of: for the runtime that it claims, if any.
-
-    Parameters
-    ----------
-    kind : Kind
-        The kind of the instance.
-    instance : Instance
-        The instance.
-    data : object
-        The result as plain data.
-    exact : bool
-        As for `ppsolve.optimize`.
-
-    Returns
-    -------
-    Task
-
-    Raises
-    ------
-    InputError
-        The runtime is none, or it runs no schedule of the instance.
-    """
-    claimed = claimed_runtime(instance, data) if kind is PIPELINE else None
-    if claimed is None:
-        return kind.task(instance, exact=exact)
-    return task_for(kind, instance, claimed, exact=exact)
-
-
-def _refuse(family: RuntimeFamily, kind: str, instance: Any) -> None:
-    obstacle: str | None = f'expected a pipeline, got "{kind}"'
-    if kind == PIPELINE.name:
-        obstacle = family.obstacle(instance)
-        if obstacle is None and instance.layers is not None:
-            obstacle = "layers: expected a split that is given; optimize without a runtime finds it"
-    if obstacle is not None:
-        raise InputError(obstacle, source=instance.name, field=RULE)
-
-
-def _of_instance(found: Any, instance: Any, runtime: str) -> dict[str, Any]:
-    """Return the fields by which the result of a narrowed pipeline is one of the pipeline."""
-    update: dict[str, Any] = {RULE: RuntimeFigures(name=runtime)}
-    update["instance_document"] = Deferred(lambda: instance_data(instance))
-    if has_open_modes(instance) and found.schedule is not None and found.modes is None:
-        update["modes"] = (KEEP,) * instance.num_stages
-    return update

@@ -12,7 +12,6 @@ from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api.api import task_of_claim
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.exact.question import EXACT, SearchLimits
 from ppsolve.solver.run.options import default_workers
@@ -57,7 +56,7 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
     is_refuted = data.get("status") == Status.INFEASIBLE
     if claimed is None and not is_refuted:
         raise InputError("expected a result with a bound", field="bound")
-    task = task_of_claim(kind_of(instance), instance, data, exact=exact)
+    task = kind_of(instance).claimed_task(instance, data, exact=exact)
     if not isinstance(task, ScheduleTask):
         raise InputError(f"bounds of {task.schedules_of} cannot be proved again", field="bound")
     ticks = None if claimed is None else _ticks(claimed / task.scale.tick)

@@ -28,10 +28,9 @@ from ppsolve.models.documents.contents import (
     kind_named,
     refuse_others,
 )
-from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api.programs_of_blocks import read_with_programs
 from ppsolve.solver.kinds.graph import GRAPH
 from ppsolve.solver.kinds.kfac.kind import KFAC
 from ppsolve.solver.kinds.kind import Kind
@@ -125,6 +124,15 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     return kind.parse(data, source)
 
 
+def read_with_files(path: str | Path) -> Any:
+    """Read JSON (``-``: standard input) with the files beside it that its kind lets it name."""
+    with errors_in(source_name(path)):
+        data = read_json(path)
+        name = data.get("kind") if isinstance(data, dict) else None
+        kind = known_kind(name) if isinstance(name, str) else None
+        return data if kind is None else kind.with_files(data, Path(path).parent)
+
+
 def load_instance(path: str | Path) -> Instance:
     """Read an instance file (``-``: standard input).
 
@@ -133,7 +141,7 @@ def load_instance(path: str | Path) -> Instance:
     InputError
         The file cannot be read, is not JSON, or is not a valid instance.
     """
-    return parse_instance(read_with_programs(path), source_name(path))
+    return parse_instance(read_with_files(path), source_name(path))
 
 
 def instance_in(

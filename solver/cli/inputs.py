@@ -12,8 +12,13 @@ from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import has_open_modes
-from ppsolve.solver.api.kinds import instance_in, is_result, kind_of, parse_instance
-from ppsolve.solver.api.programs_of_blocks import read_with_programs
+from ppsolve.solver.api.kinds import (
+    instance_in,
+    is_result,
+    kind_of,
+    parse_instance,
+    read_with_files,
+)
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
@@ -57,7 +62,7 @@ def load_pipeline(path: Path, other: str | Path = "") -> tuple[PipelineInstance,
     """
     if str(path) == str(other) == "-":
         raise InputError("only one of the two files can be standard input")
-    data = read_with_programs(path)
+    data = read_with_files(path)
     claims = data if is_result(data) else None
     instance = (instance_in if claims else parse_instance)(data, source_name(path))
     if instance.kind != "pipeline":

@@ -13,7 +13,7 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
-from ppsolve.solver.api.programs_of_blocks import of_both_levels
+from ppsolve.solver.api.two_levels import of_both_levels
 
 NODES = [
     {"name": "f1", "kind": "compute", "duration": 3},

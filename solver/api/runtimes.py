@@ -1,0 +1,70 @@
+"""Instances solved for one runtime: the best that it runs, and what its rules cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import KINDS, kind_of
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.narrowing import Narrowing
+from ppsolve.solver.run.task import Task
+
+FIELD = "runtime"
+"""Option that names the runtime, in errors."""
+
+FIRST_SHARE = 0.5
+"""Share of the time after which no further order of a runtime is timed; most take moments."""
+
+
+def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
+    """Return an instance for a runtime; an `InputError` says why there is no such, or none of it.
+
+    `exact` is as for `ppsolve.optimize`.
+    """
+    names = {name: None for kind in KINDS.values() for name in kind.runtimes}
+    if runtime not in names:
+        raise InputError(f'unknown runtime "{runtime}"' + did_you_mean(runtime, names), field=FIELD)
+    kind = kind_of(instance)
+    if runtime not in kind.runtimes:
+        kinds = " or ".join(name for name, other in KINDS.items() if runtime in other.runtimes)
+        text = f'expected a {kinds}, got "{kind.name}"'
+        raise InputError(text, source=instance.name, field=FIELD)
+    return kind.for_runtime(instance, runtime, exact=exact)
+
+
+def optimize_for(
+    narrowing: Narrowing,
+    run: Callable[..., Result],
+    ready: Callable[..., Task],
+    clock: Clock,
+) -> Result:
+    """Find the best schedule that a runtime runs, then the best of all within the same time.
+
+    `run` solves the task that a function makes, by default within the clock of the call; `ready`
+    prepares a task as the call asks, or to begin with a schedule that is given.
+    """
+    if not narrowing.is_finite:
+        result = run(lambda: ready(narrowing.task()))
+        return result.model_copy(update=narrowing.fields(None, result, None))
+    tasks: list[Task] = []
+
+    def make() -> Task:
+        tasks.append(narrowing.task())
+        return ready(tasks[0])
+
+    result, best = run(make, clock.share(FIRST_SHARE)), None
+    if not tasks:
+        return result
+    update: dict[str, Any] = {}
+    if result.stop_reason is not StopReason.INTERRUPTED:
+        best = run(lambda: ready(narrowing.any_order(), tasks[0].schedule))
+        if best.stop_reason is StopReason.INTERRUPTED:
+            update["stop_reason"] = StopReason.INTERRUPTED
+    update |= narrowing.fields(tasks[0], result, best)
+    update["wall_seconds"] = round(clock.elapsed, 3)
+    return result.model_copy(update=update)

@@ -1,0 +1,81 @@
+"""Two levels: instances within an instance are solved first, then the instance with their values.
+
+The optimum of the outer instance does not fall where a value grows. So the best values that are
+known give a schedule, and the proved bounds of the inner instances give a bound of both levels
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ppsolve.models.core.result import Result, Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.inner import InnerInstances
+
+INNER_SHARE = 0.25
+"""Share of the time for all inner instances together."""
+
+
+def solve_inner(
+    instance: Instance, solve: Callable[[Instance, Clock], Result], clock: Clock
+) -> tuple[Instance, dict[str, Result]]:
+    """Solve the instances within an instance by shares of a clock.
+
+    Returns the instance with their values, and their results by name, without heuristics. An
+    `InputError` names one that has no schedule, or takes no time.
+    """
+    inner = kind_of(instance).inner(instance)
+    if inner is None:
+        return instance, {}
+    share = INNER_SHARE / len(inner.instances)
+    results = {}
+    for name, program in inner.instances.items():
+        result = solve(program, clock.share(share))
+        if not result.value:
+            text = f"expected a program that has an order and takes time ({result.status})"
+            raise InputError(text, source=instance.name, field=f"{inner.field}.{name}")
+        results[name] = result.model_copy(update={"heuristics": (), "steps": ()})
+    values = {name: result.value for name, result in results.items()}
+    return inner.with_values(values), results
+
+
+def of_both_levels(instance: Instance, result: Result, results: dict[str, Result]) -> Result:
+    """Return the result of an outer instance with the inner results, and a bound of both levels.
+
+    `result` is of the outer instance with the values of `results`. Where one of these is not
+    proved, its bound stands for its value in the analytic bounds.
+    """
+    inner = kind_of(instance).inner(instance)
+    if inner is None:
+        return result
+    update: dict[str, Any] = {inner.results: results}
+    is_proved = all(each.status is Status.OPTIMAL for each in results.values())
+    if result.bound is not None and not is_proved:
+        update |= _lower_bound(inner, result, results)
+    return result.model_copy(update=update)
+
+
+def _lower_bound(
+    inner: InnerInstances, result: Result, results: Mapping[str, Result]
+) -> dict[str, Any]:
+    least = inner.with_values({name: each.bound for name, each in results.items()})
+    task = kind_of(least).task(least)
+    task.find_bounds()
+    bound = task.shown(task.board.bound.value)
+    if result.bound is None or bound >= result.bound:
+        return {}
+    value = result.value
+    update: dict[str, Any] = {
+        "bound": bound,
+        "bound_by": task.board.bound.name,
+        "bound_verified": None,
+        "gap": None if value is None else (value - bound) / value,
+    }
+    if result.status is Status.OPTIMAL:
+        update["status"] = Status.FEASIBLE
+    return update
