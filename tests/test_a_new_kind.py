@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,13 +16,17 @@ import ppsolve
 from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import Result
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import KINDS
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.narrowing import Narrowing
+from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.timing import time_orders
 
 
@@ -99,3 +103,45 @@ def test_a_new_kind(run: Callable[..., str]) -> None:
     assert "johnson" in run("compare", "two.json", "--time-limit", "0")
     assert json.loads(run("schema", "flow-shop"))["title"] == "FlowShop"
     assert ppsolve.simulate(ppsolve.load_instance("two.json"), "johnson").value == BEST
+
+
+class OneLine(Narrowing):
+    is_finite = False
+
+    def __init__(self, instance: FlowShop) -> None:
+        self.instance = instance
+
+    def task(self) -> Task:
+        return FLOW_SHOP.task(self.instance)
+
+    def fields(self, task: Task | None, result: Result, best: Result | None) -> dict[str, Any]:
+        return {"time_unit": f"{result.time_unit} of the line"}
+
+
+class LineKind(Kind[FlowShop]):
+    runtimes = ("line",)
+
+    def for_runtime(self, instance: FlowShop, runtime: str, *, exact: bool) -> Narrowing:
+        return OneLine(instance)
+
+    def with_files(self, data: dict[str, Any], folder: Path) -> dict[str, Any]:
+        return data | {"times": json.loads((folder / data["times"]).read_text())}
+
+
+def test_a_new_kind_says_for_itself_which_runtimes_and_files_it_has(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ppsolve.load_instance("two.json")
+    with pytest.raises(InputError, match='runtime: expected a pipeline, got "flow-shop"'):
+        ppsolve.optimize(plain, time_limit=0, runtime="megatron")
+    monkeypatch.setitem(KINDS, FLOW_SHOP.name, LineKind("flow-shop", FlowShop, lower, (JOHNSON,)))
+    Path("times.json").write_text(json.dumps(DOCUMENT["times"]))
+    Path("files.json").write_text(json.dumps(DOCUMENT | {"times": "times.json"}))
+    instance = ppsolve.load_instance("files.json")
+    result = ppsolve.optimize(instance, time_limit=0, runtime="line")
+    assert (result.value, result.time_unit) == (BEST, "s of the line")
+    graph = {"kind": "graph", "resources": ["a"], "ops": [{"id": "x", "duration": 1}]}
+    with pytest.raises(InputError, match='runtime: expected a flow-shop, got "graph"'):
+        ppsolve.optimize(ppsolve.parse_instance(graph), time_limit=0, runtime="line")
+    with pytest.raises(InputError, match='unknown runtime "lime"; did you mean "line"'):
+        ppsolve.optimize(plain, time_limit=0, runtime="lime")

@@ -211,6 +211,54 @@ def test_imports_point_one_way(path: Path) -> None:
     assert upward == set()
 
 
+LIST_OF_KINDS = "ppsolve.solver.api.kinds"
+"""The one module below the studies that may import kinds."""
+
+
+@each(SOURCES)
+def test_what_serves_every_kind_imports_none(path: Path) -> None:
+    name = module_name(path)
+    if layer(name) not in {"base", "methods", "run", "library"} or name == LIST_OF_KINDS:
+        return
+    kinds = {
+        used
+        for used, _ in imports(path)
+        if used.startswith(("ppsolve.solver.kinds.", "ppsolve.models.kinds."))
+        and used.split(".")[3] in KIND_CLASSES
+    }
+    assert kinds == set()
+
+
+def test_every_kind_is_known_to_the_walls() -> None:
+    names = {
+        path.stem
+        for room in ("models", "solver")
+        for path in (ROOT / room / "kinds").iterdir()
+        if not path.name.startswith("_")
+    }
+    assert names - {"kind", "inner", "narrowing"} == set(KIND_CLASSES)
+
+
+def test_the_kind_of_pipelines_leaves_each_part_to_its_object() -> None:
+    """No feature chain: of an instance `kind.py` reads the name, for errors, and nothing else."""
+    tree = parsed(ROOT / "solver" / "kinds" / "pipeline" / "kind.py")
+    fields = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "instance"
+    }
+    assert fields <= {"name"}
+    asked = {
+        call.func.id
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        if call.func.id in {"isinstance", "getattr", "hasattr", "modes_of", "has_open_modes"}
+    }
+    assert asked == set()
+
+
 REPORTING = {"propose", "raise_bound"}
 """The verbs by which a schedule or a bound reaches the board; `retract` and `close` end one."""
 
