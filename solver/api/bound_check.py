@@ -84,12 +84,9 @@ def _search(task: ScheduleTask, ticks: int | None, shown: Figure | None) -> Boun
             dynamic_orders=True,
         )
         answer = task.search_below(analytic, ticks, limits)
-        if answer.infeasible and not task.proves_instance:
-            raise InputError(
-                f"cannot be proved again above {task.shown(analytic)}, as replicas may "
-                "exchange micro-batches",
-                field="bound",
-            )
+        if answer.infeasible and task.unproved is not None:
+            text = f"cannot be proved again above {task.shown(analytic)}, as {task.unproved}"
+            raise InputError(text, field="bound")
         if answer.infeasible:
             return BoundCheck(shown, EXACT)
         if answer.schedule is not None:

@@ -56,8 +56,8 @@ class ScheduleTask(Task):
     steps: ClassVar[tuple[Step | Steps, ...]] = STEPS
     orders_are_all: ClassVar[bool] = True
 
-    proves_instance: ClassVar[bool] = True
-    """Whether what is proved of its problem is proved of the instance."""
+    unproved: ClassVar[str | None] = None
+    """Why what is proved of its problem is not proved of the instance; None where it is."""
 
     def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:
         super().__init__(kind, instance, problem.scale, problem.objective)

@@ -20,6 +20,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by
+from ppsolve.solver.api.bound_check import BoundCheck, check_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
@@ -308,3 +309,22 @@ def test_a_deterministic_run_says_that_its_effort_ended_it(monkeypatch: pytest.M
     found = ppsolve.optimize(PipelineInstance.parse(pipeline()), deterministic=True)
     assert found.status is Status.FEASIBLE
     assert found.stop_reason is StopReason.DETERMINISTIC
+
+
+def test_a_better_even_split_refutes_a_bound_and_proves_none() -> None:
+    """One layer a device: 3 for each of two micro-batches and 3 to fill and drain, 9 in all."""
+    body = {"count": 2, "forward": 1, "backward": 2}
+    instance = PipelineInstance.parse(
+        {"num_devices": 2, "num_microbatches": 2, "layers": {"body": body}}
+    )
+    assert check_bound(instance, {"bound": 9}).proved_by == "layers"
+    assert check_bound(instance, {"bound": 10}) == BoundCheck(10, None, 9)
+    # Device 0 has room for one layer and one micro-batch. So three micro-batches of 1 + 3 + 6 + 2
+    # follow each other, 36 in all, and the even split fits nowhere.
+    body |= {"count": 4, "activation": 3}
+    fields = {"num_devices": 2, "num_microbatches": 3, "memory": {"capacity": [3, 9]}}
+    instance = PipelineInstance.parse(fields | {"layers": {"body": body}})
+    assert check_bound(instance, {"bound": 30}).proved_by == "layers"
+    text = "cannot be proved again above 30, as stages may share out the layers in other ways"
+    with pytest.raises(InputError, match=text):
+        check_bound(instance, {"bound": 36})

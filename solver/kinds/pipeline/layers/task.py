@@ -12,7 +12,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import SearchLimits
+from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
@@ -36,6 +36,7 @@ from ppsolve.solver.kinds.pipeline.layers.ordered import (
 )
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.run.schedule_task import search_below
 from ppsolve.solver.run.step import Step, Steps, Turn
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -166,7 +167,7 @@ class LayersTask(ChoiceTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = LAYER_STEPS
-    proves_instance: ClassVar[bool] = False
+    unproved: ClassVar[str | None] = "stages may share out the layers in other ways"
     balanced: IntArray | None = None
 
     def find_bounds(self, clock: Clock | None = None) -> None:
@@ -205,6 +206,13 @@ class LayersTask(ChoiceTask):
         if not is_split or counts.sum() != layers.body.count or np.any(counts.sum(axis=0) < 1):
             return "no split of the layers"
         return None
+
+    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+        """Search for a schedule of the even split, which refutes a bound but proves none."""
+        try:
+            return search_below(self.implied, analytic, claimed, limits)
+        except MemoryInfeasible:
+            return ExactAnswer(None, claimed, True, StopReason.INFEASIBLE, True, 0.0)
 
     def verify(self, limits: SearchLimits) -> bool | None:
         """Nothing is proved by CP-SAT alone but the bound of all splits."""

@@ -65,7 +65,7 @@ class RuntimeTask(ScheduleTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = RUNTIME_STEPS
-    proves_instance: ClassVar[bool] = False
+    unproved: ClassVar[str | None] = "the runtime runs few orders"
 
     def __init__(
         self, kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, exact: bool
