@@ -20,6 +20,7 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import Time
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import KINDS
 from ppsolve.solver.cli.main import build
@@ -38,7 +39,7 @@ class FlowShop(Instance):
     name: str = "flow-shop"
     description: str | None = None
     time_unit: str = "s"
-    times: tuple[tuple[Number, ...], ...]
+    times: Time[tuple[tuple[Number, ...], ...]]
 
 
 def lower(instance: FlowShop, *, exact: bool = False) -> Problem:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from decimal import Context, Decimal
 from difflib import get_close_matches
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import StrictModel, field_path, leaves
 from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.measures import Measure, field_of, measure_at
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
 BYTES = {f"{prefix}B": Fraction(1000) ** power for power, prefix in enumerate(("", *"kMGT"))}
@@ -22,77 +22,105 @@ BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate(
 SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
 
 _NUMBERS = frozenset({int, float, Decimal})
+_DEEPEST = 12  # no field lies deeper
 UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
 
 _AMOUNT = re.compile(r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
-_FIELDS = {
-    "time": "times latency allreduce optimizer forward backward backward_input backward_weight "
-    "time duration lag release start alltoall reduce_scatter all_gather pieces out back "
-    "curvature_a curvature_b sync_a sync_b inverse_a inverse_b precondition",
-    "memory": "memory capacity activation static forward_peak left_to_weight key_value held "
-    "waiting running amount host_capacity acquire release_at_end initial input error "
-    "input_bytes error_bytes",
-    "B": "bytes max_live_bytes activation_bytes output_bytes parameter_bytes state_bytes",
-    "B/time": "bandwidth",
-    "words": "name id kind decide deps after users producer released_by_backward_weight",
-}
-_NAMED = {"programs", "acquire", "release_at_end"}  # fields of names of the user's
 
 
 class WithUnits(StrictModel):
     """A document whose amounts may be texts with a unit, where `time_unit` or another is declared.
 
+    Its models annotate their fields with what these measure (`ppsolve.models.documents.measures`).
     Time units of unknown length are taken as they are; those that look misspelt are refused.
     """
 
-    memory_unit: ClassVar[str] = ""
+    memory_unit_at: ClassVar[tuple[str, ...]] = ()  # path of the field that declares it
 
     @model_validator(mode="wrap")
     @classmethod
     def _in_declared_units(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         unit = data.get("time_unit", "us") if isinstance(data, dict) else None
         if isinstance(unit, str):
-            data = _read(data, None, _units(unit, cls.memory_unit), ())
+            _refuse_misspelt(unit)
+            data = _read_models(data, (cls,), _units(unit), ())
         return handler(data)
 
 
-@lru_cache(maxsize=64)
-def _units(time: str, memory: str) -> dict[str, str | None]:
-    """Return the unit of each field, empty where it is not declared, None of words."""
+_Path = tuple[str | int, ...]
+
+
+def _refuse_misspelt(time: str) -> None:
     found = _SECOND.fullmatch(re.sub("micro|µ|μ", "u", time.lower()))
     meant = [f"{found[1]}s"] if found else get_close_matches(time, SECONDS, 1, cutoff=0.7)
     if meant and time not in SECONDS:
         raise InputError(f'unknown unit "{time}"; did you mean "{meant[0]}"?', field="time_unit")
-    of = {"time": time, "memory": memory, "B": "B", "B/time": f"B/{time}", "words": None}
-    return {field: of[kind] for kind, fields in _FIELDS.items() for field in fields.split()}
 
 
-def _read(value: Any, unit: str | None, units: dict[str, str | None], at: tuple[Any, ...]) -> Any:
-    if isinstance(value, str):
-        with errors_about(field_path(at)):
-            return value if unit is None else amount_in(value, unit)
-    if len(at) > 12:  # no field lies so deep
-        return value
-    if isinstance(value, list | tuple) and not _NUMBERS.issuperset(map(type, value)):
-        return [_read(inner, unit, units, (*at, place)) for place, inner in enumerate(value)]
+def _units(time: str) -> dict[Measure, str]:
+    """Return the unit of each measure, empty where none is declared."""
+    return {
+        Measure.TIME: time,
+        Measure.MEMORY: "",
+        Measure.BYTES: "B",
+        Measure.BANDWIDTH: f"B/{time}",
+    }
+
+
+def _read_models(
+    value: Any, models: tuple[type[BaseModel], ...], units: dict[Measure, str], at: _Path
+) -> Any:
+    """Return the data of a model, or lists of such data, with numbers for texts with a unit."""
+    if isinstance(value, list | tuple):
+        if len(at) > _DEEPEST:
+            return value
+        return [_read_models(inner, models, units, (*at, i)) for i, inner in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    pipeline = value.get("pipeline", value)
-    memory = pipeline.get("memory") if isinstance(pipeline, dict) else None
-    declared = memory.get("unit") if isinstance(memory, dict) else None
-    if isinstance(declared, str):
-        if declared not in BYTES:
-            raise InputError(_unknown(declared, BYTES), field=field_path((*at, "memory", "unit")))
-        units = units | dict.fromkeys(_FIELDS["memory"].split(), declared)
-    found = dict(value)
-    for key, inner in value.items():
-        own = unit if at[-1:] and at[-1] in _NAMED else units.get(key, unit)
-        # Times of blocks may be names of programs.
-        is_name = own is None or (key == "time" and "programs" in value)
-        if isinstance(inner, list | tuple | dict) or (isinstance(inner, str) and not is_name):
-            found[key] = _read(inner, None if is_name else own, units, (*at, key))
-    return found
+    for model in models:
+        units = _with_memory_unit(units, value, getattr(model, "memory_unit_at", ()), at)
+    read = dict(value)
+    for name, inner in value.items():
+        field = field_of(models, name)
+        if field is None or field.names_beside in value:
+            continue
+        if field.measure is not None:
+            read[name] = _read_amounts(inner, units[field.measure], (*at, name))
+        elif field.is_by_name and isinstance(inner, dict):
+            read[name] = {
+                key: _read_models(each, field.models, units, (*at, name, key))
+                for key, each in inner.items()
+            }
+        else:
+            read[name] = _read_models(inner, field.models, units, (*at, name))
+    return read
+
+
+def _with_memory_unit(
+    units: dict[Measure, str], data: Any, path: tuple[str, ...], at: _Path
+) -> dict[Measure, str]:
+    declared = data
+    for name in path:
+        declared = declared.get(name) if isinstance(declared, dict) else None
+    if not path or not isinstance(declared, str):
+        return units
+    if declared not in BYTES:
+        raise InputError(_unknown(declared, BYTES), field=field_path((*at, *path)))
+    return units | {Measure.MEMORY: declared}
+
+
+def _read_amounts(value: Any, unit: str, at: _Path) -> Any:
+    if isinstance(value, str):
+        with errors_about(field_path(at)):
+            return amount_in(value, unit)
+    if len(at) > _DEEPEST:
+        return value
+    if isinstance(value, list | tuple) and not _NUMBERS.issuperset(map(type, value)):
+        return [_read_amounts(inner, unit, (*at, index)) for index, inner in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _read_amounts(inner, unit, (*at, key)) for key, inner in value.items()}
+    return value
 
 
 def _unknown(unit: str, known: Iterable[str]) -> str:
@@ -136,9 +164,12 @@ def finest_time(document: BaseModel) -> str | None:
 
     Only one too fine for a common tick counts; otherwise a product or a quotient of fields is.
     """
-    times = {*_FIELDS["time"].split()}
-    found = leaves(document.model_dump(exclude_none=True))
-    given = {at: Decimal(str(number)) for at, number in found if times & {*at}}
+    model = type(document)
+    given = {
+        at: Decimal(str(number))
+        for at, number in leaves(document.model_dump(exclude_none=True))
+        if isinstance(number, int | float) and measure_at(model, at) is Measure.TIME
+    }
     finest = min(given, key=lambda at: given[at].as_tuple().exponent, default=None)
     if finest is None:
         return None

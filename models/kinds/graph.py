@@ -17,6 +17,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.instances import Instance
 
 
@@ -24,12 +25,12 @@ class GraphOp(StrictModel):
     """One op: its duration, its resources, and the amounts that it acquires and releases."""
 
     id: str = Field(min_length=1)
-    duration: Number
+    duration: Time[Number]
     resources: tuple[str, ...] = ()
-    release: Number = Field(default=0, validate_default=True)
-    start: Number | None = None
-    acquire: dict[str, Number] = Field(default={})
-    release_at_end: dict[str, Number] = Field(default={})
+    release: Time[Number] = Field(default=0, validate_default=True)
+    start: Time[Number] | None = None
+    acquire: MemoryAmount[dict[str, Number]] = Field(default={})
+    release_at_end: MemoryAmount[dict[str, Number]] = Field(default={})
 
 
 class GraphPrecedence(StrictModel):
@@ -37,15 +38,15 @@ class GraphPrecedence(StrictModel):
 
     before: str
     after: str
-    lag: Number = Field(default=0, validate_default=True)
+    lag: Time[Number] = Field(default=0, validate_default=True)
 
 
 class GraphPool(StrictModel):
     """A memory pool and the amount in use before any op."""
 
     name: str = Field(min_length=1)
-    capacity: Number
-    initial: Number = Field(default=0, validate_default=True)
+    capacity: MemoryAmount[Number]
+    initial: MemoryAmount[Number] = Field(default=0, validate_default=True)
 
 
 class GraphInstance(Instance):

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 import ppsolve
 from ppsolve.models.core.units import SIZES, amount_in, finest_time
+from ppsolve.models.documents.base import Number, StrictModel
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import ByteCount, MemoryAmount, Time
+from ppsolve.models.instances import Instance
 from ppsolve.models.studies.plan.request import load_request, parse_request
 from tests.paths import ROOT
 
 UNITS = [(given_, unit) for sizes in SIZES for given_ in sizes for unit in sizes]
+
+
+class _Kettle(StrictModel):
+    boil: Time[Number | tuple[Number, ...]]
+    room: MemoryAmount[dict[str, Number]] = Field(default={})
+    forward: str = "up"  # a name, whatever it means elsewhere
+
+
+class _Brewery(Instance):
+    memory_unit_at: ClassVar[tuple[str, ...]] = ("measured_in",)
+
+    name: str = "brewery"
+    measured_in: str = "B"
+    kettles: tuple[_Kettle, ...] = ()
+    spare: dict[str, _Kettle] = Field(default={})
+    grain: ByteCount[Number] | None = None
+    duration: Number | str = 0  # no time: nothing says so
 
 
 def pipeline(**changes: Any) -> Any:
@@ -274,3 +295,37 @@ def test_the_finest_time_of_other_kinds() -> None:
     assert finest_time(load_request(ROOT / "instances/plans/small-12x4.plan.json")) is None
     empty = ppsolve.parse_instance({"kind": "overlap", "nodes": []})
     assert finest_time(empty) is None
+
+
+def test_the_models_of_a_kind_say_what_their_fields_measure() -> None:
+    kettle = {"boil": ["1s", 2], "room": {"time": "2GB", "duration": 1}, "forward": "5ms"}
+    fields = {"kind": "brewery", "time_unit": "ms", "measured_in": "MB", "duration": "3s"}
+    fields |= {"kettles": [kettle], "spare": {"boil": kettle}, "grain": "1kB"}
+    read = _Brewery.parse(fields)
+    for own in (*read.kettles, read.spare["boil"]):
+        assert own.boil == (1000, 2)
+        assert own.room == {"time": 2000, "duration": 1}
+        assert own.forward == "5ms"
+    assert (read.grain, read.duration) == (1000, "3s")
+    with pytest.raises(InputError, match=r"^spare\.b\.boil: expected a number in ms, got the text"):
+        _Brewery.parse({**fields, "spare": {"b": {"boil": "1GB"}}})
+    with pytest.raises(InputError, match=r'^measured_in: unknown unit "pint"; expected one of B'):
+        _Brewery.parse({**fields, "measured_in": "pint"})
+
+
+def test_the_finest_time_is_one_that_the_models_call_a_time() -> None:
+    kettles = [{"boil": 1e9, "room": {"time": 1 / 3}}]
+    fields = {"kind": "brewery", "kettles": kettles, "duration": 1 / 3}
+    assert finest_time(_Brewery.parse(fields)) is None
+    spare = {"time": {"boil": [1, 1 / 7]}}
+    named = finest_time(_Brewery.parse({**fields, "spare": spare}))
+    assert named == "spare.time.boil[1] = 0.14285714285714285"
+
+
+def test_names_of_programs_are_no_times() -> None:
+    nodes = [{"name": "a", "kind": "compute", "duration": 1 / 3}]
+    overlap = {"time": "b", "programs": {"b": {"nodes": nodes}}}
+    times = {"forward": 1e9, "backward": 2}
+    block = pipeline(placement="vshape", overlap=overlap, times=times)
+    named = "overlap.programs.b.nodes[0].duration = 0.3333333333333333"
+    assert finest_time(block) == named

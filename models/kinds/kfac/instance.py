@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
@@ -19,6 +19,7 @@ from ppsolve.models.documents.base import (
     did_you_mean,
 )
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.labels import KNOWN_LABELS, MAX_LABEL, parse_label
 from ppsolve.models.kinds.pipeline.entries import PerDevice, check_length
@@ -110,16 +111,16 @@ class KfacModule(StrictModel):
 
     stage: Annotated[Whole, Field(ge=0)]
     name: Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
-    curvature_a: Number
-    curvature_b: Number
-    sync_a: Number = Field(default=0, validate_default=True)
-    sync_b: Number = Field(default=0, validate_default=True)
+    curvature_a: Time[Number]
+    curvature_b: Time[Number]
+    sync_a: Time[Number] = Field(default=0, validate_default=True)
+    sync_b: Time[Number] = Field(default=0, validate_default=True)
     replicas: tuple[Whole, ...] | None = None
-    inverse_a: Number
-    inverse_b: Number
-    precondition: Number = Field(default=0, validate_default=True)
-    input_bytes: Number = Field(default=0, validate_default=True)
-    error_bytes: Number = Field(default=0, validate_default=True)
+    inverse_a: Time[Number]
+    inverse_b: Time[Number]
+    precondition: Time[Number] = Field(default=0, validate_default=True)
+    input_bytes: MemoryAmount[Number] = Field(default=0, validate_default=True)
+    error_bytes: MemoryAmount[Number] = Field(default=0, validate_default=True)
 
 
 class SavedMemory(StrictModel):
@@ -129,9 +130,9 @@ class SavedMemory(StrictModel):
     `error` per module with a factor B; each is given back at the end of its curvature part.
     """
 
-    capacity: PerDevice
-    input: Number = Field(default=1, validate_default=True)
-    error: Number = Field(default=1, validate_default=True)
+    capacity: MemoryAmount[PerDevice]
+    input: MemoryAmount[Number] = Field(default=1, validate_default=True)
+    error: MemoryAmount[Number] = Field(default=1, validate_default=True)
 
 
 class KfacInstance(Instance):
@@ -166,6 +167,8 @@ class KfacInstance(Instance):
     saved : SavedMemory, optional
         Of timelines: memory for saved inputs and errors.
     """
+
+    memory_unit_at: ClassVar[tuple[str, ...]] = ("pipeline", "memory", "unit")
 
     kind: Literal["kfac"] = "kfac"
     name: str = "kfac"

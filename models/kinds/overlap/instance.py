@@ -20,6 +20,7 @@ from pydantic import (
 
 from ppsolve.models.documents.base import Number, StrictModel, as_finite, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.instances import Instance
 
 MAX_NODES = 200_000
@@ -70,10 +71,12 @@ class OverlapNode(StrictModel):
 
     name: Annotated[str, Field(min_length=1, max_length=500)]
     kind: NodeKind
-    duration: Number = Field(default=0, validate_default=True)  # 0 for a wait
+    duration: Time[Number] = Field(default=0, validate_default=True)  # 0 for a wait
     deps: tuple[str, ...] = ()  # earlier nodes; those of a wait name exactly one collective
     group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
-    bytes: Number = Field(default=0, validate_default=True)  # of its output; 0 for a wait
+    bytes: ByteCount[Number] = Field(
+        default=0, validate_default=True
+    )  # of its output; 0 for a wait
     collective: str | None = None  # e.g. ``all_gather``; for display
     category: str | None = None  # of a kernel, as rules of contention name it; see `MATMUL`
     after: tuple[str, ...] = ()  # earlier nodes that stay before it in the program
@@ -105,7 +108,7 @@ class Contention(StrictModel):
 class OverlapBuffer(StrictModel):
     """Memory that a program allocates and frees along its order, as PyTorch Inductor counts it."""
 
-    bytes: Number
+    bytes: ByteCount[Number]
     producer: str | None = None  # the node that allocates it; None: an input, there from the start
     users: tuple[str, ...] = ()  # behind the last of them it is freed
     kept: bool = False  # an output of the graph, never freed
@@ -143,7 +146,7 @@ class OverlapInstance(Instance):
     nodes: Annotated[tuple[OverlapNode, ...], Field(max_length=MAX_NODES)]
     collective_order: Literal["frozen", "free"] = "frozen"
     max_in_flight: Annotated[int | dict[str, int], BeforeValidator(_cap)] | None = None
-    max_live_bytes: Number | None = None
+    max_live_bytes: ByteCount[Number] | None = None
     buffers: Annotated[tuple[OverlapBuffer, ...], Field(max_length=MAX_NODES)] | None = None
     contention: Annotated[tuple[Contention, ...], Field(max_length=1000)] = ()
     objective: Literal["makespan", "makespan_then_bytes"] = "makespan"

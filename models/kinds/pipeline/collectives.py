@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ppsolve.models.documents.base import StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import Time
 from ppsolve.models.kinds.pipeline.entries import (
     PerPiece,
     PerStage,
@@ -37,9 +38,9 @@ class ModelParallel(StrictModel):
     """
 
     segments: SegmentsPerStage = 1
-    pieces: PerPiece = Field(default=1, validate_default=True)
-    allreduce: PerStage | None = None
-    alltoall: PerPiece | None = None
+    pieces: Time[PerPiece] = Field(default=1, validate_default=True)
+    allreduce: Time[PerStage] | None = None
+    alltoall: Time[PerPiece] | None = None
 
     @model_validator(mode="after")
     def _one_collective(self) -> Self:
@@ -129,8 +130,8 @@ class Collectives(StrictModel):
     forward: ModelParallel | None = None
     backward: ModelParallel | None = None
     backward_input: ModelParallel | None = None
-    reduce_scatter: PerStage | None = None
-    all_gather: PerStage | None = None
+    reduce_scatter: Time[PerStage] | None = None
+    all_gather: Time[PerStage] | None = None
     comm_streams: Literal["shared", "per_kind"] = "shared"
     devices_per_node: Annotated[Whole, Field(ge=1, le=4096)] | None = None
 

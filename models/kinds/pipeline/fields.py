@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import Bandwidth, ByteCount, MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import (
     DeviceMatrix,
     HasBackward,
@@ -58,10 +59,10 @@ class Times(HasBackward):
     `backward` (fused) or both `backward_input` and `backward_weight` (split).
     """
 
-    forward: PerStageAndMicrobatch
-    backward: PerStageAndMicrobatch | None = None
-    backward_input: PerStageAndMicrobatch | None = None
-    backward_weight: PerStageAndMicrobatch | None = None
+    forward: Time[PerStageAndMicrobatch]
+    backward: Time[PerStageAndMicrobatch] | None = None
+    backward_input: Time[PerStageAndMicrobatch] | None = None
+    backward_weight: Time[PerStageAndMicrobatch] | None = None
 
 
 class P2P(StrictModel):
@@ -75,9 +76,9 @@ class P2P(StrictModel):
     """
 
     mode: Literal["delay", "link", "nic", "send_queue"] = "delay"
-    latency: DeviceMatrix = Field(default=0, validate_default=True)
-    bytes: PerBoundaryAndMicrobatch | None = None
-    bandwidth: DeviceMatrix | None = None
+    latency: Time[DeviceMatrix] = Field(default=0, validate_default=True)
+    bytes: ByteCount[PerBoundaryAndMicrobatch] | None = None
+    bandwidth: Bandwidth[DeviceMatrix] | None = None
 
     @model_validator(mode="after")
     def _bytes_need_a_link(self) -> Self:
@@ -112,13 +113,13 @@ class Memory(StrictModel):
     """
 
     unit: Literal["B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"] | None = None
-    capacity: PerDevice = Field(json_schema_extra=with_multiples)
-    activation: PerStageAndMicrobatch
-    forward_peak: PerStageAndMicrobatch | None = None
-    left_to_weight: PerStageAndMicrobatch | None = None
-    key_value: PerStageAndMicrobatch | None = None
+    capacity: MemoryAmount[PerDevice] = Field(json_schema_extra=with_multiples)
+    activation: MemoryAmount[PerStageAndMicrobatch]
+    forward_peak: MemoryAmount[PerStageAndMicrobatch] | None = None
+    left_to_weight: MemoryAmount[PerStageAndMicrobatch] | None = None
+    key_value: MemoryAmount[PerStageAndMicrobatch] | None = None
     released_by_backward_weight: PerStageShare = Field(default=1, validate_default=True)
-    static: PerStage = Field(default=0, validate_default=True)
+    static: MemoryAmount[PerStage] = Field(default=0, validate_default=True)
     recompute: Recompute | None = None
     offload: Offload | None = None
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.collectives import DATA_PARALLEL, Collectives
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class FillerMemory(StrictModel):
     `running` from its start until it has ended.
     """
 
-    waiting: Number = Field(default=0, validate_default=True)
-    running: Number = Field(default=0, validate_default=True)
+    waiting: MemoryAmount[Number] = Field(default=0, validate_default=True)
+    running: MemoryAmount[Number] = Field(default=0, validate_default=True)
 
 
 class Filler(StrictModel):
@@ -86,8 +87,8 @@ class Filler(StrictModel):
     device: Annotated[Whole, Field(ge=0)]
     devices: tuple[Whole, ...] = ()
     stream: Literal["compute", "comm", "host"] = "compute"
-    pieces: Annotated[tuple[Number, ...], Field(min_length=1, max_length=10_000)]
-    release: Number = Field(default=Decimal(0), validate_default=True)
+    pieces: Time[Annotated[tuple[Number, ...], Field(min_length=1, max_length=10_000)]]
+    release: Time[Number] = Field(default=Decimal(0), validate_default=True)
     after: Names = ()
     before: Names = ()
     per_step: bool = False

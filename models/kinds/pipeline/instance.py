@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
 from ppsolve.models.kinds.pipeline.combinations import check_combination
@@ -61,6 +62,8 @@ class PipelineInstance(Instance):
     what else was chosen by the plan that made the pipeline.
     """
 
+    memory_unit_at: ClassVar[tuple[str, ...]] = ("memory", "unit")
+
     kind: Literal["pipeline"] = "pipeline"
     name: str = "pipeline"
     num_devices: Annotated[Whole, Field(ge=1, le=4096)]
@@ -73,8 +76,8 @@ class PipelineInstance(Instance):
     layers: Layers | None = None
     p2p: P2P = P2P()
     memory: Memory | None = None
-    allreduce: PerStage | None = None
-    optimizer: PerStage | None = None
+    allreduce: Time[PerStage] | None = None
+    optimizer: Time[PerStage] | None = None
     collectives: Collectives | None = None
     steps: Annotated[Whole, Field(ge=1, le=10_000)] = 1
     fillers: tuple[Filler, ...] = ()

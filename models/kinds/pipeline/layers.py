@@ -14,6 +14,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_json_number, describe
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, HasBackward
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ KEPT = "keep"
 class LayerCost(HasBackward):
     """What one layer adds to its stage, for each micro-batch; `static` once."""
 
-    forward: Number
-    backward: Number | None = None
-    backward_input: Number | None = None
-    backward_weight: Number | None = None
-    activation: Number = Field(default=0, validate_default=True)
-    static: Number = Field(default=0, validate_default=True)
+    forward: Time[Number]
+    backward: Time[Number] | None = None
+    backward_input: Time[Number] | None = None
+    backward_weight: Time[Number] | None = None
+    activation: MemoryAmount[Number] = Field(default=0, validate_default=True)
+    static: MemoryAmount[Number] = Field(default=0, validate_default=True)
 
 
 class BodyLayers(LayerCost):
@@ -47,8 +48,8 @@ class LayerMode(StrictModel):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
-    time: Number
-    held: Number = Field(default=0, validate_default=True)
+    time: Time[Number]
+    held: MemoryAmount[Number] = Field(default=0, validate_default=True)
 
 
 class Layers(StrictModel):

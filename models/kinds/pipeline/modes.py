@@ -14,6 +14,7 @@ from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import (
     PerDevice,
     PerStage,
@@ -92,8 +93,8 @@ class RecomputeMode(StrictModel):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
-    time: PerStage
-    held: PerStage = Field(default=0, validate_default=True)
+    time: Time[PerStage]
+    held: MemoryAmount[PerStage] = Field(default=0, validate_default=True)
 
 
 class Recompute(StrictModel):
@@ -137,12 +138,12 @@ class Offload(StrictModel):
         As of `Recompute`.
     """
 
-    amount: PerStage
-    out: PerStage
-    back: PerStage
+    amount: MemoryAmount[PerStage]
+    out: Time[PerStage]
+    back: Time[PerStage]
     links: tuple[tuple[Whole, ...], ...] | None = None
     duplex: bool = True
-    host_capacity: PerDevice | None = None
+    host_capacity: MemoryAmount[PerDevice] | None = None
     decide: Decision = "stage"
 
 

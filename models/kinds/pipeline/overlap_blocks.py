@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.base import Number, StrictModel, as_decimal, describe, error_at
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.measures import MemoryAmount, NamesBeside, Time
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.pipeline.entries import entry_at
 
@@ -77,9 +78,9 @@ class FusedBlocks(StrictModel):
         Whether the block has the weight gradient too, where backwards are split.
     """
 
-    time: PerPair | None = None
+    time: Annotated[Time[PerPair], NamesBeside(PROGRAMS)] | None = None
     ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
-    memory: PerPair = Field(default=0, validate_default=True)
+    memory: MemoryAmount[PerPair] = Field(default=0, validate_default=True)
     with_weight: bool = True
     programs: dict[str, OverlapInstance] = Field(default_factory=dict)
 

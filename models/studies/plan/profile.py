@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_decimal, describe, error_at
+from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.kinds.pipeline.entries import HasBackward
 from ppsolve.models.kinds.pipeline.origin import LayerRecompute
 
@@ -94,15 +95,15 @@ class LayerProfile(HasBackward):
 
     name: str = "layer"
     count: Annotated[Whole, Field(ge=1, le=MAX_LAYERS)] = 1
-    forward: BySize
-    backward: BySize | None = None
-    backward_input: BySize | None = None
-    backward_weight: BySize | None = None
-    optimizer: Number = Field(default=0, validate_default=True)
-    activation_bytes: BySize = NOTHING
-    output_bytes: BySize = NOTHING
-    parameter_bytes: Number = Field(default=0, validate_default=True)
-    state_bytes: Number | None = None
+    forward: Time[BySize]
+    backward: Time[BySize] | None = None
+    backward_input: Time[BySize] | None = None
+    backward_weight: Time[BySize] | None = None
+    optimizer: Time[Number] = Field(default=0, validate_default=True)
+    activation_bytes: ByteCount[BySize] = NOTHING
+    output_bytes: ByteCount[BySize] = NOTHING
+    parameter_bytes: ByteCount[Number] = Field(default=0, validate_default=True)
+    state_bytes: ByteCount[Number] | None = None
 
     def by_size(self) -> dict[str, Any]:
         """Return every amount that depends on the micro-batch size, by field."""

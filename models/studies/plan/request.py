@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.contents import KINDS, refuse_others
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.documents.measures import Bandwidth, ByteCount, Time
 from ppsolve.models.studies.goodput.files import GradFields
 from ppsolve.models.studies.plan.profile import ModelProfile
 
@@ -31,8 +32,8 @@ class RankOrder(StrEnum):
 class Link(StrictModel):
     """A transfer takes `latency` + bytes / `bandwidth`, in time units and bytes per unit."""
 
-    latency: Number = Field(default=0, validate_default=True)
-    bandwidth: Annotated[Number, Field(gt=0)]
+    latency: Time[Number] = Field(default=0, validate_default=True)
+    bandwidth: Bandwidth[Annotated[Number, Field(gt=0)]]
 
     def transfer(self, amount: Fraction) -> Fraction:
         """Return the time to send `amount` bytes."""
@@ -79,7 +80,7 @@ class Cluster(StrictModel):
 
     nodes: Annotated[Whole, Field(ge=1, le=MAX_DEVICES)] = 1
     devices_per_node: Annotated[Whole, Field(ge=1, le=4096)]
-    memory: Annotated[Number, Field(gt=0)] | None = None
+    memory: ByteCount[Annotated[Number, Field(gt=0)]] | None = None
     within_node: Link
     between_nodes: Link | None = None
     allreduce_within_node: Link | None = None
@@ -275,7 +276,6 @@ class PlanRequest(WithUnits):
     the plan chooses from too.
     """
 
-    memory_unit: ClassVar[str] = "B"
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["plan"] = "plan"
     name: str = "plan"

@@ -1,0 +1,91 @@
+"""Measures of the numbers of a document, as its models annotate their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel
+
+Entry = TypeVar("Entry")
+
+
+class Measure(Enum):
+    """What is measured; documents declare the units of times and, some of them, of memory."""
+
+    TIME = "time"
+    MEMORY = "memory"
+    BYTES = "bytes"
+    BANDWIDTH = "bandwidth"
+
+
+@dataclass(frozen=True)
+class NamesBeside:
+    """Texts of the annotated field are names where another field stands beside it."""
+
+    field: str
+
+
+# Every number inside the entry, however deep, is such an amount: `Time[tuple[Number, ...]]`.
+Time = Annotated[Entry, Measure.TIME]
+MemoryAmount = Annotated[Entry, Measure.MEMORY]
+ByteCount = Annotated[Entry, Measure.BYTES]
+Bandwidth = Annotated[Entry, Measure.BANDWIDTH]
+
+
+class MeasuredField(NamedTuple):
+    """What a field measures, or which models lie inside it, by names or not."""
+
+    measure: Measure | None
+    names_beside: str | None
+    models: tuple[type[BaseModel], ...]
+    is_by_name: bool  # whether its models are the values of an object with names for keys
+
+
+@cache
+def measured_fields(model: type[BaseModel]) -> dict[str, MeasuredField]:
+    """Return the fields of a model that measure something or have models inside, by name."""
+    fields: dict[str, MeasuredField] = {}
+    for name, info in model.model_fields.items():
+        parts = [*info.metadata, *_parts(info.annotation)]
+        field = MeasuredField(
+            next((part for part in parts if isinstance(part, Measure)), None),
+            next((part.field for part in parts if isinstance(part, NamesBeside)), None),
+            tuple(p for p in parts if isinstance(p, type) and issubclass(p, BaseModel)),
+            any(get_origin(part) is dict for part in parts),
+        )
+        if field.measure or field.models:
+            fields |= {name: field, info.alias or name: field}
+    return fields
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield an annotation, and all types and marks inside it."""
+    yield annotation
+    for inner in get_args(annotation):
+        yield from _parts(inner)
+
+
+def field_of(models: Iterable[type[BaseModel]], name: str) -> MeasuredField | None:
+    """Return a field of the first of these models that has it."""
+    return next((f[name] for model in models if name in (f := measured_fields(model))), None)
+
+
+def measure_at(model: type[BaseModel], path: Iterable[str | int]) -> Measure | None:
+    """Return the measure of the number at a place in a document of the model."""
+    models: tuple[type[BaseModel], ...] = (model,)
+    is_by_name = False
+    for part in path:
+        if isinstance(part, int):
+            continue
+        if is_by_name:
+            is_by_name = False
+            continue
+        field = field_of(models, part)
+        if field is None or field.measure is not None:
+            return field and field.measure
+        models, is_by_name = field.models, field.is_by_name
+    return None
