@@ -214,12 +214,14 @@ class _Check:
         if top:
             when = self._time(moments[top - 1])
             takers = np.unique(pool.acquire_op[self.start[pool.acquire_op] == moments[top - 1]])
+        amounts = f"{_amount(peak)} of {_amount(pool.capacity)} {pool.unit}".rstrip()
+        excess = f"{pool.name} holds {amounts}"
         return Violation(
             "memory",
-            f"{pool.name} holds {_amount(peak)} of {_amount(pool.capacity)} {pool.unit}".rstrip()
-            + f" at {when} (too much from {since} to {until})",
+            f"{excess} at {when} (too much from {since} to {until})",
             tuple(self.problem.op_names(takers)),
             pool.key,
+            excess,
         )
 
 

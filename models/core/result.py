@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import MAX_MOMENT
 from ppsolve.models.documents.display import Pairs, ShownInNotebooks, display, some_of
 from ppsolve.models.documents.files import write_text
@@ -212,12 +213,25 @@ class HasSchedule(ShownInNotebooks, HasOps):
         return display("gantt", self, instance, title=title, inches=inches)
 
 
+class BrokenRule(Reported):
+    """The rule that a heuristic breaks, as of violations, and in short by how much it does."""
+
+    rule: str
+    short: str | None = None
+
+    @classmethod
+    def first_of(cls, violations: Sequence[Violation]) -> Self | None:
+        """Return the rule of the first violation, if there is one."""
+        return cls(rule=violations[0].rule, short=violations[0].short) if violations else None
+
+
 @unfolds("orders")
 class HeuristicEntry(HasSchedule, Reported):
     """Result of one heuristic. Figures are absent where it produced no schedule.
 
-    `pattern` is the published schedule behind it, where it is the best of several. `tick_error` is
-    that of `Result`, absent where nothing was rounded and in entries of a result.
+    `broken` says which rule keeps it from a valid schedule, where it is one of those that `check`
+    names. `pattern` is the published schedule behind it, where it is the best of several.
+    `tick_error` is that of `Result`, absent where nothing was rounded and in entries of a result.
     """
 
     name: str
@@ -225,6 +239,7 @@ class HeuristicEntry(HasSchedule, Reported):
     value_unit: str | None = None
     status: HeuristicStatus
     reason: str | None = None
+    broken: BrokenRule | None = None
     pattern: str | None = None
     value: Figure | None = None
     makespan: Figure | None = None

@@ -27,12 +27,15 @@ class Violation:
         Names of the ops involved.
     pool : DeviceName or None
         The pool that holds too much.
+    short : str or None
+        The message without what is said at length: by how much a pool is overfull.
     """
 
     rule: str
     message: str
     ops: tuple[str, ...]
     pool: DeviceName | None = None
+    short: str | None = None
 
     def __str__(self) -> str:
         """Return ``rule: message``."""

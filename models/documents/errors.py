@@ -71,7 +71,19 @@ def errors_about(field: str) -> Iterator[None]:
 
 
 class NotApplicableError(PpsolveError):
-    """A heuristic was asked for an instance that it is not defined on."""
+    """A heuristic was asked for an instance that it is not defined on.
+
+    Parameters
+    ----------
+    reason : str
+        What the heuristic needs.
+    heuristic : str or None
+        Its name, where that is not said around the error.
+    """
+
+    def __init__(self, reason: str, heuristic: str | None = None) -> None:
+        self.reason, self.heuristic = reason, heuristic
+        super().__init__(f"{heuristic} is not applicable: {reason}" if heuristic else reason)
 
 
 class HeuristicFailedError(PpsolveError):

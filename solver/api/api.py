@@ -207,7 +207,7 @@ def simulate(
     kind, found = kind_of(instance), find_heuristic(heuristic)
     entry = kind.simulate(found, instance, group_size=group_size, exact=exact)
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
-        raise NotApplicableError(f"{found.name} is not applicable: {entry.reason}")
+        raise NotApplicableError(entry.reason or "", found.name)
     unit = kind.value_unit(instance)
     return entry.model_copy(update={"kind": kind.name, "value_unit": unit})
 

@@ -121,15 +121,15 @@ def simulate_entry(
         with redirect_stdout(sys.stderr):
             return api.simulate(instance, name, exact=exact, **chosen)
     except NotApplicableError as error:
-        # The name of the heuristic, which may have been given in upper case.
-        known, _, reason = str(error).partition(" is not applicable: ")
-        return HeuristicEntry(name=known, status=HeuristicStatus.NOT_APPLICABLE, reason=reason)
+        # The name that was asked for may be in upper case.
+        name, status = error.heuristic or name, HeuristicStatus.NOT_APPLICABLE
+        return HeuristicEntry(name=name, status=status, reason=error.reason)
 
 
 def refuse_not_applicable(entry: HeuristicEntry) -> None:
     """Raise `NotApplicableError` (exit code 2) for an entry that says so."""
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
-        raise NotApplicableError(f"{entry.name} is not applicable: {entry.reason}")
+        raise NotApplicableError(entry.reason or "", entry.name)
 
 
 def print_order(found: Result | HeuristicEntry | None, source: str) -> None:

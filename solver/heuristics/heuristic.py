@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.core.result import BrokenRule, HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.board import Board
@@ -116,3 +116,4 @@ class HeuristicOutcome:
     orders: Sequence[list[str]] | None = None  # action strings per device, for pipelines
     order: list[int] | None = None  # program order of an overlap instance, as positions of nodes
     pattern: str | None = None  # published schedule behind it, where it is the best of several
+    broken: BrokenRule | None = None  # the rule that the reason tells of

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.problem import FREE, Objective, Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.core.result import BrokenRule, HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.core.violation import Violation
@@ -283,7 +283,9 @@ class Kind(Generic[AnyInstance]):
         except NotApplicableError as error:
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
         except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
-            return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error))
+            is_full = isinstance(error, MemoryDeadlockError)
+            broken = BrokenRule(rule="memory") if is_full else None
+            return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error), broken=broken)
         claims = self.claims_of(instance, proposal.schedule)
         judged_by = problem if claims is None else self.lower(instance, document=claims)
         violations = check_schedule(judged_by, proposal.schedule)
@@ -297,6 +299,7 @@ class Kind(Generic[AnyInstance]):
             proposal.orders,
             proposal.order,
             proposal.pattern,
+            BrokenRule.first_of(violations),
         )
 
     def claims_of(self, instance: AnyInstance, schedule: Schedule) -> dict[str, Any] | None:

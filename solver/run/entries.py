@@ -70,6 +70,7 @@ def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
         name=outcome.name,
         status=outcome.status,
         reason=outcome.reason,
+        broken=outcome.broken,
         pattern=outcome.pattern,
         schedule=None if schedule is None else ScheduleDocument.of(schedule),
         **found | {"orders": outcome.orders},

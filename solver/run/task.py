@@ -199,8 +199,12 @@ class Task:
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
         _, entry = self.kind.documents(self.kind.value_unit(self.instance))
-        given = {"name": outcome.name, "status": outcome.status, "reason": outcome.reason}
-        return entry(**given)
+        return entry(
+            name=outcome.name,
+            status=outcome.status,
+            reason=outcome.reason,
+            broken=outcome.broken,
+        )
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached, None where its schedule breaks a rule."""

@@ -63,6 +63,7 @@ class Row:
     is_device: bool
     bars: list[Bar] = field(default_factory=list)
     end: float | None = None
+    device: int | None = None
 
     @property
     def busy(self) -> float:
@@ -199,7 +200,10 @@ def chart_rows(
 
 def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row]:
     devices = set(problem.span_resources.tolist())
-    rows = [Row(name, number in devices) for number, name in enumerate(problem.resource_names)]
+    rows = [
+        Row(str(key), number in devices, device=key.device)
+        for number, key in enumerate(problem.resources)
+    ]
     names = problem.op_names(range(problem.num_ops))
     number_of = {name: op for op, name in enumerate(names)}
     chunks = _chunks(document)
@@ -219,7 +223,7 @@ def _rows_of_labels(document: ScheduleDocument) -> list[Row]:
             continue
         is_device = op.kind not in COMMUNICATION_KINDS
         name = f"device {op.device}" if is_device else f"comm {op.device}"
-        row = rows.setdefault((not is_device, op.device), Row(name, is_device))
+        row = rows.setdefault((not is_device, op.device), Row(name, is_device, device=op.device))
         row.bars.append(_bar(op, position, chunks))
     return [rows[key] for key in sorted(rows)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, rep
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
 from ppsolve.solver.views.wording import ENTRY_STYLE, bubble_name, spaced, unit_of, with_unit
 
-_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+(?: \S+)?) at .+ \(too much from .+")
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
 
 
@@ -198,9 +196,8 @@ class Drawing:
         -------
         str
         """
-        text = entry.reason or ""
-        found = None if verbose else _MEMORY.match(text)
-        return found["excess"] if found else text
+        short = None if verbose or entry.broken is None else entry.broken.short
+        return short or entry.reason or ""
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on an instance.

@@ -59,7 +59,7 @@ def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
     rows = chart_rows(shown.document, shown.problem, links=True)
     devices = [row for row in rows if row.is_device]
     for row in devices:
-        row.end = counts.get(int(row.name.split()[-1]), 1) * period
+        row.end = period if row.device is None else counts.get(row.device, 1) * period
     hidden = set(kinds_of(rows)) - set(kinds_of(devices))
     chart = Chart(
         rows if links else devices,

@@ -348,7 +348,7 @@ class TestSimulate:
         assert shown.stdout.startswith(f"gpipe on tiny: {status}")
 
     def test_not_applicable(self, run, api):
-        api.error = NotApplicableError("zbv is not applicable: needs two chunks per device")
+        api.error = NotApplicableError("needs two chunks per device", "zbv")
         done = run("simulate", "tiny.json", "--heuristic", "zbv", "--json")
         assert done.exit_code == 2
         assert json.loads(done.stdout)["status"] == HeuristicStatus.NOT_APPLICABLE

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ppsolve.models.core.result import (
     BoundEntry,
+    BrokenRule,
     HeuristicEntry,
     Result,
     ScheduleDocument,
@@ -369,11 +370,12 @@ class TestTables:
 
     def test_reasons_take_one_short_line_unless_verbose(self):
         memory = "memory: device 0 holds 7 of 3 at 178308 us (too much from 29718 us to the end)"
+        broken = BrokenRule(rule="memory", short="device 0 holds 7 of 3")
         entries = tuple(
-            HeuristicEntry(name=name, status=status, value=2187537, reason=reason)
-            for name, status, reason in (
-                ("list-backward-first", "infeasible", memory),
-                ("odd", "failed", "deadlock: " + "F0.0 -> " * 30),
+            HeuristicEntry(name=name, status=status, value=2187537, reason=reason, broken=rule)
+            for name, status, reason, rule in (
+                ("list-backward-first", "infeasible", memory, broken),
+                ("odd", "failed", "deadlock: " + "F0.0 -> " * 30, None),
             )
         )
         *lines, note = drawn(report(result(heuristics=entries))).split("\n")[-4:-1]

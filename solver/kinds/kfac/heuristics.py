@@ -175,9 +175,10 @@ def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[s
     for op, rule in sorted(broken):
         found[int(problem.device[op])][rule] += 1
     others = {"window": "outside_holes", "overlap": "overlap", "memory": "memory"}
+    device_of = dict(zip(problem.op_names(range(problem.num_ops)), problem.device, strict=True))
     for violation in violations:
         if violation.rule != "precedence" and violation.ops:
-            device = int(violation.ops[-1].partition("/")[0].partition("+")[0])
+            device = int(device_of[violation.ops[-1]])
             found[device][others.get(violation.rule, violation.rule)] += 1
     return {device: dict(rules) for device, rules in found.items()}
 

@@ -310,7 +310,7 @@ def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) 
 
 def exceeds_memory(entry: HeuristicEntry) -> bool:
     """Whether a heuristic made no schedule because of the memory."""
-    return (entry.reason or "").startswith("memory")
+    return entry.broken is not None and entry.broken.rule == "memory"
 
 
 def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortage | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
+from ppsolve.models.core.result import BrokenRule, HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -433,6 +433,7 @@ def simulated_entry(
         proposal.schedule,
         str(violations[0]) if violations else None,
         proposal.orders,
+        broken=BrokenRule.first_of(violations),
     )
     problem = proposal.schedule.problem
     entry = PIPELINE.entry_of(instance, problem, outcome)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import Bottleneck, HeuristicStatus, Result
+from ppsolve.models.core.result import Bottleneck, BrokenRule, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -118,8 +118,8 @@ class RuntimeTask(ScheduleTask):
             return HeuristicOutcome(each.words, HeuristicStatus.FAILED, reason=str(error))
         broken = check_schedule(schedule.problem, schedule)
         status = HeuristicStatus.INFEASIBLE if broken else HeuristicStatus.FEASIBLE
-        reason = str(broken[0]) if broken else None
-        return HeuristicOutcome(each.words, status, schedule, reason)
+        reason, rule = str(broken[0]) if broken else None, BrokenRule.first_of(broken)
+        return HeuristicOutcome(each.words, status, schedule, reason, broken=rule)
 
     def _among(self, which: str) -> str:
         return f"{which} of the orders that {self.family.title} runs ({len(self.settings)} timed)"
