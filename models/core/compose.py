@@ -110,6 +110,7 @@ def joined(problems: Sequence[Problem]) -> Problem:
             op + by: name for by, each in shifted for op, name in each.explicit_names.items()
         },
         points=np.concatenate([each.points + by for by, each in shifted]),
+        joined={op + by: ops for by, each in shifted for op, ops in each.joined.items()},
     )
 
 

@@ -40,3 +40,10 @@ class OpKey(NamedTuple):
     stage: int
     device: int
     microbatch: int
+
+
+class JoinedOps(NamedTuple):
+    """What an op is that runs several ops as one: their keys and their names."""
+
+    keys: tuple[OpKey, ...]
+    names: tuple[str, ...]

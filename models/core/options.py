@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.keys import JoinedOps
 from ppsolve.models.core.problem import COLUMNS, IntArray, Pool, Problem
 
 
@@ -132,6 +133,13 @@ class OpenProblem:
             explicit_names=names,
             windows={int(place[op]): windows for op, windows in base.windows.items()},
             points=place[base.points],
+            joined={
+                int(place[option.ops[0]]): JoinedOps(
+                    tuple(base.op_keys(option.ops)), tuple(base.op_names(option.ops))
+                )
+                for option in chosen
+                if len(option.ops) > 1
+            },
             choice=choice,
         )
 

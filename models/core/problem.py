@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.core.keys import DeviceName, OpKey
+from ppsolve.models.core.keys import DeviceName, JoinedOps, OpKey
 from ppsolve.models.core.timescale import TimeScale
 
 IntArray = NDArray[np.int64]
@@ -197,7 +197,10 @@ class Problem:
     replica : int64[n] or int64[0]
         Replica of each op, where there are several.
     piece, step : int64[n] or int64[0]
-        Piece of an op that is cut into several (else `FREE`), and step of several ones.
+        Piece of an op that is cut into several (else `FREE`), and step of several ones. A point
+        that belongs to a node or a buffer of a program has the number of that for its piece.
+    joined : mapping of int to JoinedOps
+        Ops that run several as one, and what these are.
     choice : int64[...]
         What was chosen where more than orders is open, in numbers of the kind.
     slices : int
@@ -232,6 +235,7 @@ class Problem:
     replica: IntArray = field(default_factory=_none, repr=False)
     piece: IntArray = field(default_factory=_none, repr=False)
     step: IntArray = field(default_factory=_none, repr=False)
+    joined: Mapping[int, JoinedOps] = field(default_factory=dict, repr=False)
     choice: IntArray = field(default_factory=_none, repr=False)
     slices: int = 1
 

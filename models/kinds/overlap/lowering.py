@@ -29,7 +29,7 @@ class LoweredOverlap:
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
-        """Find the added ops of a lowered instance by their names.
+        """Find the added ops of a lowered instance, each of which knows its node or buffer.
 
         Parameters
         ----------
@@ -45,9 +45,7 @@ class LoweredOverlap:
             problem = lower_overlap(instance)
         added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
         for op in range(len(instance.nodes), problem.num_ops):
-            word, _, name = problem.op_name(op).partition(":")
-            is_buffer = word == RELEASE_KIND and instance.buffers is not None
-            added[word][int(name) if is_buffer else instance.index_of[name]] = op
+            added[problem.kinds[problem.kind[op]]][int(problem.piece[op])] = op
         return cls(problem, added[LAUNCH_KIND], added[RELEASE_KIND])
 
 
@@ -172,10 +170,11 @@ class _OverlapLowering:
         )
         self.names.update(enumerate(node.name for node in nodes))
 
-    def _add_point(self, kind: str, name: str, resource: int) -> int:
-        """Add an op of no length that is named for a node, or for a buffer by its number."""
+    def _add_point(self, kind: str, number: int, name: str, resource: int) -> int:
+        """Add an op of no length for a node or a buffer, by its number and the name it gets."""
         duration, resources = np.zeros(1, dtype=np.int64), np.array([[resource]])
-        op = int(self.builder.add_ops(kind, duration, resources, OpLabels(device=0))[0])
+        labels = OpLabels(device=0, piece=number)
+        op = int(self.builder.add_ops(kind, duration, resources, labels)[0])
         self.names[op] = f"{kind}:{name}"
         return op
 
@@ -244,7 +243,8 @@ class _OverlapLowering:
         in the order of their collectives. A collective may be launched while one that it needs
         runs: the stream waits for that.
         """
-        op = self._add_point(LAUNCH_KIND, self.instance.nodes[collective].name, self.compute)
+        name = self.instance.nodes[collective].name
+        op = self._add_point(LAUNCH_KIND, collective, name, self.compute)
         self.points.append(op)
         self.launch[collective] = op
         self.builder.add_precedences(op, collective)
@@ -271,12 +271,12 @@ class _OverlapLowering:
     def _last_use(self, index: int) -> int:
         """Return the op whose end releases a node's output: its last user, or one after several."""
         users = _last_users(self.instance, self.users, index)
-        return self._release(users or [index], self.instance.nodes[index].name)
+        return self._release(users or [index], index, self.instance.nodes[index].name)
 
-    def _release(self, users: list[int], name: str) -> int:
+    def _release(self, users: list[int], number: int, name: str) -> int:
         if len(users) == 1:
             return users[0]
-        op = self._add_point(RELEASE_KIND, name, FREE)
+        op = self._add_point(RELEASE_KIND, number, name, FREE)
         self.builder.add_precedences(np.array(users), op)
         return op
 
@@ -294,7 +294,7 @@ class _OverlapLowering:
                 continue
             covered = {dep for user in users for dep in instance.deps[user]}
             last = [self._place(user) for user in sorted(users - covered)]
-            released.append((self._release(last, str(number)), amount))
+            released.append((self._release(last, number, str(number)), amount))
         return Pool.of(DeviceName(BYTES), cap, acquired, released, initial)
 
 

@@ -142,7 +142,11 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
     """
     if not isinstance(pairs, list | tuple):
         raise InputError("expected a list of blocks, each a list of names of ops", field="fused")
-    number_of = {frozenset(each.name.split("+")): n for n, each in enumerate(problem.options)}
+    names_of = problem.base.op_names(range(problem.base.num_ops))
+    number_of = {
+        frozenset(names_of[op] for op in option.ops): number
+        for number, option in enumerate(problem.options)
+    }
     chosen: list[int] = []
     seen: set[str] = set()
     for place, pair in enumerate(pairs):
@@ -163,6 +167,5 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
 def pairs_of_schedule(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
     """Return the names of the ops of each block of a schedule, in order of their starts."""
     problem = schedule.problem
-    blocks = np.flatnonzero(problem.kind_mask(*(kind for kind in problem.kinds if "+" in kind)))
-    in_time = blocks[np.argsort(schedule.start[blocks], kind="stable")]
-    return tuple(tuple(name.split("+")) for name in problem.op_names(in_time))
+    in_time = sorted(problem.joined, key=lambda op: (schedule.start[op], op))
+    return tuple(problem.joined[op].names for op in in_time)

@@ -20,7 +20,7 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     Action,
     ComputeStep,
     Overlap,
-    pair_of,
+    pair_in,
 )
 from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.timing import time_orders
@@ -336,8 +336,9 @@ def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
 
 def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     problem = schedule.problem
-    kinds = [kind for kind in problem.kinds if kind in COMPUTE_KINDS or "+" in kind]
-    chosen = np.flatnonzero(problem.kind_mask(*kinds) & (problem.microbatch != FREE))
+    runs = problem.kind_mask(*(kind for kind in problem.kinds if kind in COMPUTE_KINDS))
+    runs[list(problem.joined)] = True
+    chosen = np.flatnonzero(runs & (problem.microbatch != FREE))
     # Ops of no length at one moment come as a micro-batch passes the stages.
     is_forward = problem.kind_mask("F")[chosen]
     stage = np.where(is_forward, problem.stage[chosen], -problem.stage[chosen])
@@ -350,16 +351,16 @@ def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
 
 
 def _steps_of(problem: Problem, ops: IntArray) -> Iterator[ComputeStep]:
-    for op, name in zip(ops.tolist(), problem.op_names(ops), strict=True):
-        pair, columns = pair_of(name), (problem.stage[op], problem.microbatch[op])
+    for op in ops.tolist():
+        pair = pair_in(problem.joined[op]) if op in problem.joined else None
         kind = problem.kinds[problem.kind[op]]
-        yield pair or Action(int(columns[0]), kind, int(columns[1]))
+        yield pair or Action(int(problem.stage[op]), kind, int(problem.microbatch[op]))
 
 
 def orders_of(schedule: Schedule) -> list[Order]:
     """Return the order of each device of a pipeline schedule, by start; blocks are pairs."""
     problem = schedule.problem
-    if any("+" in kind for kind in problem.kinds):
+    if problem.joined:
         return [Order.of(_steps_of(problem, ops)) for ops in _ordered_compute_ops(schedule)]
     place = _places("".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds))
     return [

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ppsolve.models.core.keys import JoinedOps
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_about
 
@@ -125,12 +126,23 @@ def parse_step(text: str) -> Step:
 
 
 def pair_of(name: str) -> Overlap | None:
-    """Return the pair that a fused block (``F0.4+B7.0``) is, None without a whole backward."""
+    """Return the pair that a document calls ``F0.4+B7.0``, None without a whole backward."""
     found = _BLOCK.fullmatch(name)
     if found is None:
         return None
     stage, microbatch, other, earlier = map(int, found.groups())
     return Overlap(Action(stage, FORWARD, microbatch), Action(other, BACKWARD, earlier))
+
+
+def pair_in(block: JoinedOps) -> Overlap | None:
+    """Return the pair that the ops of a fused block are, None without a whole backward."""
+    if "".join(key.kind for key in block.keys) not in ("FB", "FIW"):
+        return None
+    forward, backward, *_ = block.keys
+    return Overlap(
+        Action(forward.stage, FORWARD, forward.microbatch),
+        Action(backward.stage, BACKWARD, backward.microbatch),
+    )
 
 
 def is_compute(text: object) -> bool:

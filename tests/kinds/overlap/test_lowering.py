@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import ppsolve
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import Status
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
-from ppsolve.models.kinds.overlap.lowering import alike_parts, lower_overlap
+from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, alike_parts, lower_overlap
 from tests.kinds.overlap.bruteforce import Document, optimum, program
 
 
@@ -125,3 +127,40 @@ def test_parts_that_hold_unequal_bytes_are_not_alike() -> None:
     assert optimum(document).makespan == 6
     result = ppsolve.optimize(OverlapInstance.parse(document), workers=1, time_limit=20)
     assert (result.status, result.value, result.bound) == (Status.OPTIMAL, 6, 6)
+
+
+# Ops that are added ---------------------------------------------------------------------------
+
+
+def renamed(problem: Problem) -> Problem:
+    return replace(problem, explicit_names={op: f"op {op}" for op in range(problem.num_ops)})
+
+
+def test_launches_and_releases_know_their_nodes_whatever_they_are_called() -> None:
+    """w0 and w1 launch nothing; the bytes of k are freed behind both of its users."""
+    instance = OverlapInstance.parse(
+        program(
+            "k 1 b=2", "c0 1 <- k", "c1 1 <- k", "w0 <- c0", "w1 <- c1",
+            max_in_flight=1, max_live_bytes=9,
+        )
+    )  # fmt: skip
+    lowered = LoweredOverlap.of(instance, renamed(lower_overlap(instance)))
+    assert sorted(lowered.launch) == [1, 2]
+    assert list(lowered.release) == [0]
+    for collective, op in lowered.launch.items():
+        assert op >= 5
+        assert collective in lowered.problem.after[lowered.problem.before == op]
+    (freed,) = lowered.release.values()
+    assert set(lowered.problem.before[lowered.problem.after == freed]) == {1, 2}
+
+
+def test_releases_of_buffers_know_their_buffers_whatever_they_are_called() -> None:
+    buffers = [
+        {"bytes": 1, "producer": "a", "users": ["b"]},
+        {"bytes": 2, "producer": "a", "users": ["b", "c"]},
+    ]
+    nodes = [{"name": name, "kind": "compute", "duration": 1} for name in "abc"]
+    data = {"kind": "overlap", "nodes": nodes, "buffers": buffers, "max_live_bytes": 9}
+    instance = OverlapInstance.parse(data)
+    lowered = LoweredOverlap.of(instance, renamed(lower_overlap(instance)))
+    assert lowered.release == {1: 3}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ppsolve.models.core.compose import joined, moved
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline import fused
-from ppsolve.models.kinds.pipeline.fused import choice_of_pairs, fused_problem
+from ppsolve.models.kinds.pipeline.fused import choice_of_pairs, fused_problem, pairs_of_schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.kinds.pipeline.actions import orders_of
 
 TIMES = {"forward": 3, "backward": 5}
 SPLIT = {"forward": 3, "backward_input": 4, "backward_weight": 2}
@@ -149,3 +153,36 @@ def test_pairs_that_are_no_choice_are_refused(pairs: Any, field: str, message: s
     with pytest.raises(InputError, match=message) as error:
         choice_of_pairs(fused_problem(instance()), pairs)
     assert error.value.field == field
+
+
+@pytest.mark.parametrize("times", [TIMES, SPLIT])
+def test_blocks_know_their_ops_whatever_they_are_called(times: dict[str, int]) -> None:
+    """F0.1 runs with the backward of micro-batch 0 there: one op of the three or four."""
+    known = fused_problem(instance(times=times, overlap={"time": 9}))
+    parts = ("B",) if times is TIMES else ("I", "W")
+    names = ("F0.1", *(f"{part}0.0" for part in parts))
+    oddly = replace(
+        known, options=tuple(replace(o, name="a+b", kind="block") for o in known.options)
+    )
+    problem = oddly.problem(choice_of_pairs(oddly, [names]))
+    ((op, joined),) = problem.joined.items()
+    assert (problem.op_name(op), joined.names) == ("a+b", names)
+    assert [(key.kind, key.stage, key.microbatch) for key in joined.keys] == [
+        ("F", 0, 1), *((part, 0, 0) for part in parts),
+    ]  # fmt: skip
+    start = np.arange(problem.num_ops) * 10
+    assert pairs_of_schedule(Schedule(problem, start)) == (names,)
+    assert "(0F1;0B0)OVERLAP_F_B" in map(str, orders_of(Schedule(problem, start))[0])
+
+
+def test_side_by_side_each_block_keeps_its_ops() -> None:
+    known = fused_problem(instance())
+    first = known.problem(choice_of_pairs(known, [["F0.1", "B0.0"]]))
+    second = moved(known.problem(choice_of_pairs(known, [["F1.2", "B1.1"]])), 2)
+    both = joined([first, second])
+    assert sorted(each.names for each in both.joined.values()) == [
+        ("F0.1", "B0.0"),
+        ("F1.2", "B1.1"),
+    ]
+    for op, block in both.joined.items():
+        assert both.op_name(op) == "+".join(block.names)
