@@ -101,7 +101,8 @@ class DeadlockError(PpsolveError):
 
     def __init__(self, cycle: list[str]) -> None:
         self.cycle = cycle
-        super().__init__("deadlock: " + " -> ".join([*cycle, cycle[0]]))
+        self.circle = " -> ".join([*cycle, cycle[0]])
+        super().__init__(f"deadlock: {self.circle}")
 
 
 class MemoryDeadlockError(PpsolveError):

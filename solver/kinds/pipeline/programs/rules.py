@@ -201,7 +201,7 @@ def _deadlocks(rows: Sequence[Sequence[ComputeStep]]) -> Iterator[Violation]:
         # Whether all can run does not depend on when: equal ends are the cheapest.
         deque(events(rows, defaultdict(float)), maxlen=0)
     except DeadlockError as error:
-        yield Violation("deadlock", str(error).removeprefix("deadlock: "), tuple(error.cycle))
+        yield Violation("deadlock", error.circle, tuple(error.cycle))
 
 
 Rows = Sequence[Sequence[Step]]
