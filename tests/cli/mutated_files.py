@@ -72,7 +72,7 @@ class Answer:
         if "Warning: " in self.text:
             return "warning of a library"
         # `bench run` ends so where an item failed.
-        has_failed_items = self.code == ExitCode.INTERNAL and " failed (" in self.text
+        has_failed_items = self.code == ExitCode.INTERNAL and self.argv.startswith("bench run ")
         if self.code not in CODES and not has_failed_items:
             return f"exit code {self.code}"
         if self.code == ExitCode.USAGE and "rror: " not in self.text:
