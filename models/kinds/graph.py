@@ -141,7 +141,7 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
         return np.array([scale.ticks(Fraction(value)) for value in values], dtype=np.int64)
 
     builder = ProblemBuilder(instance.name, scale, instance.objective)
-    number = {name: builder.add_resource(DeviceName(name)) for name in instance.resources}
+    number = {name: builder.add_resource(_key_of(name, instance)) for name in instance.resources}
     width = max(1, *(len(op.resources) for op in instance.ops))
     table = np.full((len(instance.ops), width), FREE, dtype=np.int64)
     for index, op in enumerate(instance.ops):
@@ -163,13 +163,25 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     return builder.build()
 
 
+def _key_of(name: str, instance: GraphInstance) -> DeviceName:
+    """Return the key of a resource or a pool: one that users call ``link 3`` belongs to device 3.
+
+    Only numbers below that of resources are devices.
+    """
+    role, _, digits = name.rpartition(" ")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
+    key = DeviceName(role, (int(digits),)) if role and is_number else DeviceName(name)
+    is_device = str(key) == name and max(key.devices, default=0) < len(instance.resources)
+    return key if is_device else DeviceName(name)
+
+
 def _pool(instance: GraphInstance, pool: GraphPool) -> Pool:
     def events(amounts: Iterable[dict[str, Number]]) -> list[tuple[int, Fraction]]:
         found = ((op, amount.get(pool.name)) for op, amount in enumerate(amounts))
         return [(op, Fraction(amount)) for op, amount in found if amount]
 
     return Pool.of(
-        DeviceName(pool.name),
+        _key_of(pool.name, instance),
         Fraction(pool.capacity),
         events(op.acquire for op in instance.ops),
         events(op.release_at_end for op in instance.ops),

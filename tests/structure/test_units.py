@@ -30,6 +30,14 @@ def test_sums_within_64_bits_are_of_int64() -> None:
     assert whole_units((Fraction(2**60),), 3)[0].dtype == np.int64
 
 
+def test_resources_of_a_graph_belong_to_the_device_that_ends_their_name() -> None:
+    names = ["device 1", "link 0", "device 00", "r1", "device 9", " 1"]
+    problem = small([op(f"a{number}", 1, name) for number, name in enumerate(names)])
+    assert sorted(problem.resource_names) == sorted(names)
+    devices = {str(key): key.device for key in problem.resources}
+    assert devices == {**dict.fromkeys(names), "device 1": 1, "link 0": 0}
+
+
 def test_a_resource_belongs_to_the_device_of_its_key_else_to_that_of_its_first_op() -> None:
     problem = small([op("a", 1, "r0"), op("b", 1, "r1"), op("c", 1, "r2")])
     problem = replace(problem, device=np.array([2, 1, FREE]))
