@@ -346,17 +346,7 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
         raise cannot_say(f"twice: {twice[2]} is there more than once")
     rows = tuple(tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed)
     _refuse_pieces(rows)
-    for row in timed:
-        _refuse_op_inside(row)
     return rows, ends
-
-
-def _refuse_op_inside(row: list[tuple[Any, Any, ComputeStep]]) -> None:
-    """Refuse an op of no time that lies inside another one, which it would wait for in a row."""
-    for (_, end, outer), (start, until, inner) in pairwise(row):
-        if start == until < end:
-            text = f"{inner} takes no time and lies inside {outer}"
-            raise cannot_say(f"order: {text}; a rank runs one op after the other (optimize --for)")
 
 
 def _by_start(timed: tuple[Any, Any, ComputeStep]) -> tuple[Any, ...]:
