@@ -48,8 +48,16 @@ class ChoiceTask(ScheduleTask):
             given = self.kind.claims_of(self.instance, given)
         return self.kind.problem_of(self.instance, exact=False, document=given)
 
+    @property
+    def obstacle_to_joint(self) -> str | None:
+        """Why choices and orders have no joint model, None where they have one."""
+        return None
+
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
+        if self.obstacle_to_joint is not None:
+            # A schedule of the relaxed problem is none of a choice.
+            return replace(super().search_below(analytic, claimed, limits), schedule=None)
         from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
 
         model = self.joint_model(0, None if claimed is None else claimed - 1)

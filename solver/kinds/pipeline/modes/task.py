@@ -194,9 +194,6 @@ class ModesTask(ChoiceTask):
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
         if self.modes.decide in {"all", "window"}:
             return self._search_few_choices(claimed, limits)
-        if self.obstacle_to_joint is not None:
-            # A schedule of the relaxed problem is none of a choice.
-            return replace(search_below(self.implied, analytic, claimed, limits), schedule=None)
         return super().search_below(analytic, claimed, limits)
 
     def _search_few_choices(self, claimed: int | None, limits: SearchLimits) -> ExactAnswer:

@@ -16,7 +16,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds.registry import quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.exact.question import EXACT, FEW_DEVICES, ExactAnswer, SearchLimits
+from ppsolve.solver.exact.question import EXACT, FEW_DEVICES
 from ppsolve.solver.exact.windows import latest_end
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic
 from ppsolve.solver.heuristics.order_search import obstacle
@@ -29,7 +29,6 @@ from ppsolve.solver.kinds.pipeline.chosen import (
 from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
-from ppsolve.solver.run.schedule_task import search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, replaced, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -48,7 +47,7 @@ AVERAGE = "work of all devices"
 def fits_a_model(turn: Turn) -> bool:
     """Apply where one model of all options, whose makespan it minimises, is not too large."""
     is_small = len(turn.task.open.options) <= turn.params.options.most_options
-    return has_time_to_search(turn) and is_small and turn.task.has_joint_model
+    return has_time_to_search(turn) and is_small and turn.task.obstacle_to_joint is None
 
 
 def fits_at_once(turn: Turn) -> bool:
@@ -173,16 +172,10 @@ class OpenTask(ChoiceTask):
         self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
 
     @property
-    def has_joint_model(self) -> bool:
-        """Whether the joint model minimises what the instance asks for."""
-        return self.open.base.objective is Objective.MAKESPAN
-
-    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
-        """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        if self.has_joint_model:
-            return super().search_below(analytic, claimed, limits)
-        # A schedule of the relaxed problem is none of a choice.
-        return replace(search_below(self.implied, analytic, claimed, limits), schedule=None)
+    def obstacle_to_joint(self) -> str | None:
+        """The joint model minimises the makespan only."""
+        is_makespan = self.open.base.objective is Objective.MAKESPAN
+        return None if is_makespan else "it minimises the makespan"
 
     def joint_model(self, lower: int, upper: int | None) -> Any:
         """Return a model with a literal for each option."""

@@ -42,19 +42,7 @@ def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
 
 
 def as_claimed(instance: PipelineInstance, document: Any) -> PipelineInstance:
-    """Return a pipeline as ranks run it, where a document claims a runtime.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    document : object
-        A result or a schedule.
-
-    Returns
-    -------
-    PipelineInstance
-    """
+    """Return a pipeline as ranks run it, where a document claims a runtime."""
     has_claim = isinstance(document, dict) and document.get(RULE) is not None
     return instance.by_rank() if has_claim else instance
 
