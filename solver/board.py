@@ -20,14 +20,9 @@ class WrongScheduleError(Exception):
 class Bound:
     """A proved lower bound on the objective, and the rule that proves it.
 
-    Parameters
-    ----------
-    name : str
-        Name of the rule.
-    value : int
-        Ticks.
-    resource : int
-        The resource whose ops prove it; `FREE` where several do, or where it is not known.
+    `name`: name of the rule.
+    `resource`: the resource whose ops prove it; `FREE` where several do, or where it is
+        not known.
     """
 
     name: str
@@ -45,16 +40,10 @@ TARGET = "target"
 class Incumbent:
     """The best solution so far.
 
-    Parameters
-    ----------
-    value : int
-        Its objective, in ticks or in the unit of its kind.
-    by : str
-        Name of the search that found it.
-    schedule : Schedule
-        A schedule that the checker accepts.
-    order : list of int, optional
-        Program order, where a schedule counts as the program that it runs as.
+    `value`: its objective, in ticks or in the unit of its kind.
+    `by`: name of the search that found it.
+    `schedule`: a schedule that the checker accepts.
+    `order`: program order, where a schedule counts as the program that it runs as.
     """
 
     value: int
@@ -77,17 +66,8 @@ Subscriber = Callable[[str, str], None]
 def refuse_wrong(schedule: Schedule, by: str) -> None:
     """Raise an error if a schedule breaks a rule of its problem.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        The schedule.
-    by : str
-        Name of the search.
-
-    Raises
-    ------
-    WrongScheduleError
-        Names the search and the first broken rule.
+    `by`: name of the search.
+    Raises `WrongScheduleError`: names the search and the first broken rule.
     """
     violations = check_schedule(schedule.problem, schedule)
     if violations:
@@ -99,21 +79,9 @@ def admit_checked(
 ) -> Incumbent | None:
     """Admit a schedule that is better than the best value and that the checker accepts.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        It is moved to begin at 0.
-    by : str
-        Name of the search.
-    best : int or None
-        A schedule of this value or more is left out without a check.
-    order : list of int, optional
-        Its program order.
-
-    Returns
-    -------
-    Incumbent or None
-        None for a schedule that is not better.
+    `by`: name of the search.
+    `best`: a schedule of this value or more is left out without a check.
+    Returns: none for a schedule that is not better.
     """
     schedule = schedule.normalised()
     if best is not None and schedule.value >= best:
@@ -127,29 +95,14 @@ class Board:
 
     Searches read `incumbent` and `bound` when they want, and report by `propose` and `raise_bound`.
 
-    Parameters
-    ----------
-    admit : callable
-        Checks a schedule and turns it into what its kind keeps.
-    clock : Clock, optional
-        Clock of the run; without a limit by default.
-    gap : float
-        Largest (value - bound) / value at which the run may stop.
-
-    Attributes
-    ----------
-    incumbent : Incumbent or None
-        The best solution.
-    bound : Bound
-        The best bound.
-    bounds : list of Bound
-        The best bound of each rule, in the order in which the rules first raised one.
-    failure : WrongScheduleError or None
-        The first error of a search, whose thread may not be the one of the run.
-    units : float
-        Deterministic time that searches have spent.
-    is_refuted : bool
-        Whether a search has proved that there is no schedule.
+    `admit`: checks a schedule and turns it into what its kind keeps.
+    `clock`: clock of the run; without a limit by default.
+    `gap`: largest (value - bound) / value at which the run may stop.
+    `bounds`: the best bound of each rule, in the order in which the rules first raised
+        one.
+    `failure`: the first error of a search, whose thread may not be the one of the run.
+    `units`: deterministic time that searches have spent.
+    `is_refuted`: whether a search has proved that there is no schedule.
     """
 
     def __init__(
@@ -172,17 +125,9 @@ class Board:
     def beginning(cls, known: Schedule | None = None, bound: int = 0) -> Board:
         """Return a board of a search that stands alone.
 
-        Parameters
-        ----------
-        known : Schedule, optional
-            A valid schedule to begin with.
-        bound : int
-            A proved lower bound in ticks.
-
-        Returns
-        -------
-        Board
-            Without a clock and without subscribers.
+        `known`: a valid schedule to begin with.
+        `bound`: a proved lower bound in ticks.
+        Returns: without a clock and without subscribers.
         """
         board = cls()
         board.bound = Bound("given", bound)
@@ -194,17 +139,9 @@ class Board:
     def with_target(cls, known: Schedule, target: int) -> Board:
         """Return a board of a search that may end at a target, which is no bound.
 
-        Parameters
-        ----------
-        known : Schedule
-            A valid schedule to begin with.
-        target : int
-            A value in ticks that is good enough.
-
-        Returns
-        -------
-        Board
-            Without a clock and without subscribers.
+        `known`: a valid schedule to begin with.
+        `target`: a value in ticks that is good enough.
+        Returns: without a clock and without subscribers.
         """
         board = cls.beginning(known)
         board.bound = Bound(TARGET, target)
@@ -238,26 +175,14 @@ class Board:
     ) -> bool:
         """Check a schedule and keep it if it is the best one.
 
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule of the problem.
-        by : str
-            Name of the search.
-        order : list of int, optional
-            Its program order, where that is known.
-        ties : bool
-            Keep one of equal value too, in the place of the incumbent and under its name.
-
-        Returns
-        -------
-        bool
-            Whether it is kept; false after `close`.
-
-        Raises
-        ------
-        WrongScheduleError
-            It breaks a rule, or is below the bound; noted in `failure` too.
+        `schedule`: a schedule of the problem.
+        `by`: name of the search.
+        `order`: its program order, where that is known.
+        `ties`: keep one of equal value too, in the place of the incumbent and under its
+            name.
+        Returns: whether it is kept; false after `close`.
+        Raises `WrongScheduleError`: it breaks a rule, or is below the bound; noted in
+            `failure` too.
         """
         known = self.incumbent
         most = None if known is None else known.value + ties
@@ -292,19 +217,10 @@ class Board:
     def raise_bound(self, value: int, by: str, resource: int = FREE) -> bool:
         """Note a proved lower bound.
 
-        Parameters
-        ----------
-        value : int
-            Ticks, or the unit of the board's values.
-        by : str
-            Name of the rule or search that proves it.
-        resource : int
-            The resource whose ops prove it.
-
-        Returns
-        -------
-        bool
-            Whether it is above every other one.
+        `value`: ticks, or the unit of the board's values.
+        `by`: name of the rule or search that proves it.
+        `resource`: the resource whose ops prove it.
+        Returns: whether it is above every other one.
         """
         with self._lock:
             if not self._is_open:

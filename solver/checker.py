@@ -31,24 +31,11 @@ def check_schedule(problem: Problem, schedule: Schedule) -> list[Violation]:
     is its initial amount + acquires of ops with start <= t - releases of ops with end <= t,
     counted exactly; the allowed excess is that of `Pool.limit`.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    schedule : Schedule
-        A start for each of the n ops, in ticks.
-
-    Returns
-    -------
-    list of Violation
-        Empty if the schedule is valid. One violation per op (start, release, pin), per
-        precedence, per op that starts while an earlier one still runs on a resource, and per
-        maximal interval in which a pool is over its limit.
-
-    Raises
-    ------
-    ValueError
-        The schedule has not exactly one start per op.
+    `schedule`: a start for each of the n ops, in ticks.
+    Returns: empty if the schedule is valid. One violation per op (start, release, pin),
+        per precedence, per op that starts while an earlier one still runs on a
+        resource, and per maximal interval in which a pool is over its limit.
+    Raises `ValueError`: the schedule has not exactly one start per op.
     """
     start = np.asarray(schedule.start)
     if start.shape != (problem.num_ops,) or start.dtype.kind not in "iu":

@@ -11,14 +11,10 @@ from typing import Self
 class Clock:
     """Wall time until a deadline. Phases ask it, and return their best once it is over.
 
-    Parameters
-    ----------
-    seconds : float or None
-        Wall seconds from now on; None: no limit.
-    stopped : tuple of threading.Event, optional
-        Set by whoever ends the clock early, the last one by this clock; a new one by default.
-    began : float, optional
-        Moment of `time.monotonic` from which the seconds count; now by default.
+    `seconds`: wall seconds from now on; None: no limit.
+    `stopped`: set by whoever ends the clock early, the last one by this clock; a new
+        one by default.
+    `began`: moment of `time.monotonic` from which the seconds count; now by default.
     """
 
     def __init__(
@@ -71,15 +67,8 @@ class Clock:
     def share(self, part: float) -> Self:
         """Return a clock that ends after a part of the time that is left.
 
-        Parameters
-        ----------
-        part : float
-            From 0 to 1.
-
-        Returns
-        -------
-        Clock
-            Without a limit where this one has none; stops with this one.
+        `part`: from 0 to 1.
+        Returns: without a limit where this one has none; stops with this one.
         """
         return type(self)(self.left * part if self.is_limited else None, self._stopped)
 
@@ -88,15 +77,8 @@ class Clock:
 
         Time runs on, so a clock may end between any two looks at it: the time left is read once.
 
-        Parameters
-        ----------
-        seconds : float
-            Wall seconds, at least 0.
-
-        Returns
-        -------
-        float
-            From 0 to 1; 1 where no time is left, or where there is no limit.
+        `seconds`: wall seconds, at least 0.
+        Returns: from 0 to 1; 1 where no time is left, or where there is no limit.
         """
         left = self.left
         if left <= 0.0 or not math.isfinite(left):
@@ -115,15 +97,8 @@ class Clock:
     def within(self, seconds: float | None) -> Self:
         """Return a clock that ends with this one, and after so many seconds at the latest.
 
-        Parameters
-        ----------
-        seconds : float or None
-            Wall seconds from now on; None: no further limit.
-
-        Returns
-        -------
-        Clock
-            Stops with this one.
+        `seconds`: wall seconds from now on; None: no further limit.
+        Returns: stops with this one.
         """
         left = self.left if seconds is None else min(self.left, seconds)
         return type(self)(left if math.isfinite(left) else None, self._stopped)

@@ -50,28 +50,12 @@ def call_within(
     The call runs in a thread of its own where there is a deadline or somebody to tell. Python has
     no way to end a thread: a call that was left goes on until it asks its clock.
 
-    Parameters
-    ----------
-    call : callable
-        The work.
-    clock : Clock
-        The clock of the call; stopped by Ctrl-C.
-    slack : float
-        Seconds that the call gets beyond its clock.
-    look : callable, optional
-        Called by the caller's thread every `LOOK` seconds.
-
-    Returns
-    -------
-    bool
-        False if the call was left behind.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        Ctrl-C was pressed. The call had `PATIENCE` seconds to end by itself.
-    Exception
-        Whatever the call raised.
+    `clock`: the clock of the call; stopped by Ctrl-C.
+    `slack`: seconds that the call gets beyond its clock.
+    `look`: called by the caller's thread every `LOOK` seconds.
+    Returns: false if the call was left behind.
+    Raises `KeyboardInterrupt`: Ctrl-C was pressed. The call had `PATIENCE` seconds to
+        end by itself; `Exception`: whatever the call raised.
     """
     if not clock.is_limited and look is None:
         call()

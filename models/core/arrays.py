@@ -38,21 +38,12 @@ def as_array(
 
     An `InputError` names the argument, the place of the first refused value and the valid range.
 
-    Parameters
-    ----------
-    name : str
-        Name of the argument in errors.
-    value : array_like
-        Numbers; text, truth values and null are refused.
-    above, least, most : float
-        Numbers must be > `above` where that is not None, else >= `least`; and <= `most`.
-    whole : bool
-        Refuse numbers with a fraction.
-
-    Returns
-    -------
-    float64[...]
-        The numbers in the shape of `value`.
+    `name`: name of the argument in errors.
+    `value`: numbers; text, truth values and null are refused.
+    `above`, `least`, `most`: numbers must be > `above` where that is not None, else >=
+        `least`; and <= `most`.
+    `whole`: refuse numbers with a fraction.
+    Returns: float64[...], the numbers in the shape of `value`.
     """
     doubles = _doubles(name, value)
     too_high = doubles > most
@@ -94,18 +85,7 @@ def _nearest(number: Any) -> float:
 
 
 def as_number(name: str, value: Any, **limits: Any) -> float:
-    """Check one number, which has no axes, and return it as a float.
-
-    Parameters
-    ----------
-    name, value, **limits
-        As in `as_array`.
-
-    Returns
-    -------
-    float
-        The number.
-    """
+    """Check one number, which has no axes, and return it as a float."""
     array = as_array(name, value, **limits)
     if array.ndim:
         raise InputError(f"expected one number, got {array.size}", field=name)
@@ -115,15 +95,7 @@ def as_number(name: str, value: Any, **limits: Any) -> float:
 def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
     """Check whole numbers of any shape and return them as int64.
 
-    Parameters
-    ----------
-    name, value, least
-        As in `as_array`.
-
-    Returns
-    -------
-    int64[...]
-        The numbers in the shape of `value`.
+    Returns: int64[...], the numbers in the shape of `value`.
     """
     return as_array(name, value, least=least, whole=True).astype(np.int64)
 
@@ -134,15 +106,9 @@ def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray,
     An `InputError` names the argument and the place of a number out of range, or shapes that do not
     broadcast.
 
-    Parameters
-    ----------
-    num_nodes, num_replicas : array_like
-        Whole numbers >= 1; a replica runs on one node, so there are no more nodes than replicas.
-
-    Returns
-    -------
-    nodes, replicas : int64[...]
-        Both in their common shape.
+    `num_nodes`, `num_replicas`: whole numbers >= 1; a replica runs on one node, so
+        there are no more nodes than replicas.
+    Returns: nodes, replicas : int64[...], both in their common shape.
     """
     nodes, replicas = broadcast(
         num_nodes=whole_numbers("num_nodes", num_nodes),
@@ -155,12 +121,9 @@ def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray,
 def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> None:
     """Raise an `InputError` about the first bad value, if there is one.
 
-    Parameters
-    ----------
-    name, expected : str
-        Name of the argument, and a valid value in words.
-    values, bad : number[...], bool[...]
-        Values of the argument, and the marks of those to refuse.
+    `name`, `expected`: name of the argument, and a valid value in words.
+    `values`, `bad`: number[...], bool[...], values of the argument, and the marks of
+        those to refuse.
     """
     if np.any(bad):
         place = np.unravel_index(np.argmax(bad), bad.shape)

@@ -82,23 +82,16 @@ class ProblemBuilder:
     ) -> IntArray:
         """Add a block of ops and return their numbers in the shape of `duration`.
 
-        Parameters
-        ----------
-        kind : str or int64[...]
-            Kind of all ops of the block, or the number of each one's (`kind_number`).
-        duration : int64[...]
-            Durations in ticks; their shape is the shape of the block.
-        resources : int64[..., r]
-            Resources of each op; entries of `FREE` are skipped.
-        labels : OpLabels, optional
-            Labels of the ops; by default none.
-        release, pinned : int or int64[...]
-            Earliest and fixed starts in ticks, broadcast to the shape of the block.
-
-        Returns
-        -------
-        int64[...]
-            Op numbers in the shape of `duration`, counting up in C order.
+        `kind`: str or int64[...], kind of all ops of the block, or the number of each
+            one's (`kind_number`).
+        `duration`: int64[...], durations in ticks; their shape is the shape of the
+            block.
+        `resources`: int64[..., r], resources of each op; entries of `FREE` are skipped.
+        `labels`: labels of the ops; by default none.
+        `release`, `pinned`: int or int64[...], earliest and fixed starts in ticks,
+            broadcast to the shape of the block.
+        Returns: int64[...], op numbers in the shape of `duration`, counting up in C
+            order.
         """
         labels = labels or OpLabels()
         shape, size = duration.shape, duration.size
@@ -130,10 +123,7 @@ class ProblemBuilder:
     def add_precedences(self, before: Any, after: Any, lag: Any = 0) -> None:
         """Add start(after) >= end(before) + lag for arrays of ops, broadcast together.
 
-        Parameters
-        ----------
-        before, after, lag : int or int64[...]
-            Op numbers, and ticks.
+        `before`, `after`, `lag`: int or int64[...], op numbers, and ticks.
         """
         given = (np.asarray(values, dtype=np.int64) for values in (before, after, lag))
         self._edges.append(tuple(part.ravel() for part in np.broadcast_arrays(*given)))

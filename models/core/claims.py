@@ -29,15 +29,8 @@ WITHOUT_SCHEDULE = (
 def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
     """Return a number of a document exactly; an `InputError` says that it is none.
 
-    Parameters
-    ----------
-    data, field
-        The document and its field.
-
-    Returns
-    -------
-    Fraction or None
-        In the unit of the field; None where it is left out.
+    `data`, `field`: the document and its field.
+    Returns: in the unit of the field; None where it is left out.
     """
     if data.get(field) is None:
         return None
@@ -59,20 +52,13 @@ def refuted(
 
     An `InputError` says that a number is expected and something else is given.
 
-    Parameters
-    ----------
-    data, actual : mapping
-        The document, of which missing and null fields claim nothing; and the computed figures by
-        field: numbers, texts, lists and mappings of them, or None.
-    slack : Fraction
-        By how much a number may be off, in its own unit; relative beyond a million.
-    owner, unit : str
-        What has the figures, and their unit, for messages.
-
-    Yields
-    ------
-    Violation
-        One of the rule ``objective`` for each field that differs.
+    `data`, `actual`: the document, of which missing and null fields claim nothing; and
+        the computed figures by field: numbers, texts, lists and mappings of them, or
+        None.
+    `slack`: by how much a number may be off, in its own unit; relative beyond a
+        million.
+    `owner`, `unit`: what has the figures, and their unit, for messages.
+    Yields: one of the rule ``objective`` for each field that differs.
     """
     for field, found in actual.items():
         if data.get(field) is None:
@@ -86,17 +72,9 @@ def refuted(
 def agrees(given: Any, found: Any, slack: Fraction) -> bool:
     """Return True if a value of a document equals the computed one.
 
-    Parameters
-    ----------
-    given, found : object
-        Parsed JSON; and a number, a text, None, or lists and mappings of them.
-    slack : Fraction
-        As in `refuted`; 0 compares exactly.
-
-    Returns
-    -------
-    bool
-        False also where `given` should be a number and is none.
+    `given`, `found`: parsed JSON; and a number, a text, None, or lists and mappings of
+        them.
+    Returns: false also where `given` should be a number and is none.
     """
     if isinstance(found, list | tuple):
         is_alike = isinstance(given, list | tuple) and len(given) == len(found)
@@ -116,18 +94,10 @@ def contradictions(
 ) -> Iterator[Violation]:
     """Report a status, bound, gap or heuristics that contradict the value.
 
-    Parameters
-    ----------
-    data, value : mapping, Fraction or None
-        The document and the value of the objective, None where it is not known; an `InputError`
-        names a value, bound or gap that is no finite number.
-    slack, share, unit : Fraction, Fraction, str
-        By how much the bound, in `unit`, and the gap may be off.
-
-    Yields
-    ------
-    Violation
-        Of the rule ``objective``.
+    `data`, `value`: the document and the value of the objective, None where it is not
+        known; an `InputError` names a value, bound or gap that is no finite number.
+    `slack`, `share`, `unit`: by how much the bound, in `unit`, and the gap may be off.
+    Yields: of the rule ``objective``.
     """
     yield from _status_claims(data)
     yield from _heuristic_claims(data, slack, share, unit)
@@ -150,17 +120,9 @@ def measured(
 ) -> Iterator[Violation]:
     """Compare bubbles and peak memory of a document with those of its schedule.
 
-    Parameters
-    ----------
-    data, schedule
-        The document, as in `refuted`, and its schedule.
-    share : Fraction
-        By how much ratios and, relative beyond a million, amounts may be off.
-
-    Yields
-    ------
-    Violation
-        Of the rule ``objective``.
+    `data`, `schedule`: the document, as in `refuted`, and its schedule.
+    `share`: by how much ratios and, relative beyond a million, amounts may be off.
+    Yields: of the rule ``objective``.
     """
     peaks = data.get("peak_memory")
     if all(data.get(field) is None for field in MEASURED):

@@ -17,16 +17,9 @@ from ppsolve.models.core.problem import COLUMNS, FREE, BoolArray, IntArray, Pool
 def columns_of(problem: Problem, ops: IntArray) -> dict[str, IntArray]:
     """Return the columns of some ops and the resources that they occupy, as fields of a problem.
 
-    Parameters
-    ----------
-    problem : Problem
-    ops : int64[k]
-        Ops of it in any order; an op may be there twice.
-
-    Returns
-    -------
-    dict of str to int64[...]
-        Columns that the problem does not have are absent.
+    `ops`: int64[k], ops of it in any order; an op may be there twice.
+    Returns: dict of str to int64[...], columns that the problem does not have are
+        absent.
     """
     columns = {name: getattr(problem, name) for name in COLUMNS}
     fields = {name: column[ops] for name, column in columns.items() if len(column)}
@@ -62,15 +55,9 @@ def joined(problems: Sequence[Problem]) -> Problem:
 
     A shared pool has the least capacity, and holds before any op what all of them do.
 
-    Parameters
-    ----------
-    problems : sequence of Problem
-        At least one; all have the same tick and objective, and no windows.
-
-    Returns
-    -------
-    Problem
-        The ops of the first one, then those of the next ones. Names that no label gives are kept.
+    `problems`: at least one; all have the same tick and objective, and no windows.
+    Returns: the ops of the first one, then those of the next ones. Names that no label
+        gives are kept.
     """
     resources = tuple(dict.fromkeys(key for each in problems for key in each.resources))
     kinds = tuple(dict.fromkeys(kind for each in problems for kind in each.kinds))

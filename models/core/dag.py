@@ -37,15 +37,9 @@ class CycleError(Exception):
 def find_cycle(before: IntArray, after: IntArray) -> list[int]:
     """Return a cycle of a graph.
 
-    Parameters
-    ----------
-    before, after : int64[k]
-        The edges.
-
-    Returns
-    -------
-    list of int
-        Its nodes from the smallest on, each before the next; empty if there is none.
+    `before`, `after`: int64[k].
+    Returns: its nodes from the smallest on, each before the next; empty if there is
+        none.
     """
     graph: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     for first, second in zip(before.tolist(), after.tolist(), strict=True):

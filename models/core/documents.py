@@ -40,27 +40,15 @@ def parse_given(
     Numbers may be off by 1e-9 x makespan. Starts that belong to no tick are rounded to the
     nearest one. The rules of the problem are left to the checker.
 
-    Parameters
-    ----------
-    data : dict or pydantic model
-        ``{"schedule": {...}}`` or ``{"time_unit", "ops": [{"id", "start", "end"?}, ...]}``.
-    problem : Problem
-        The problem that the document schedules.
-    source : str or None
-        File or stream that `data` was read from, for messages.
-
-    Returns
-    -------
-    schedule : Schedule or None
-        None if ops are missing.
-    violations : list of Violation
-        Of the rules ``missing``, ``tick``, ``duration``, ``label`` and ``objective``; also of
-        ``start`` where ops are missing, since then there is no schedule for the checker.
-
-    Raises
-    ------
-    InputError
-        Wrong form or time unit, an op that is unknown or there twice, or a time that is no number.
+    `data`: ``{"schedule": {...}}`` or ``{"time_unit", "ops": [{"id", "start", "end"?},
+        ...]}``.
+    `problem`: the problem that the document schedules.
+    `source`: file or stream that `data` was read from, for messages.
+    Returns: none if ops are missing; of the rules ``missing``, ``tick``, ``duration``,
+        ``label`` and ``objective``; also of ``start`` where ops are missing, since then
+        there is no schedule for the checker.
+    Raises `InputError`: wrong form or time unit, an op that is unknown or there twice,
+        or a time that is no number.
     """
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")

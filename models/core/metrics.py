@@ -49,15 +49,9 @@ def _idle_share(work: int, total: int) -> float:
 def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
     """Return the peak use of a pool.
 
-    Parameters
-    ----------
-    schedule, pool
-        The schedule, and a pool of its problem.
-
-    Returns
-    -------
-    amount, moment : (Fraction, int)
-        Highest amount in use, the initial one included, and the first tick at which it is reached.
+    `schedule`, `pool`: the schedule, and a pool of its problem.
+    Returns: highest amount in use, the initial one included, and the first tick at
+        which it is reached.
     """
     unit, times, held = _changes(schedule, pool)
     top = int(np.argmax(held)) if len(held) else 0
@@ -69,16 +63,9 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
     """Return the use of a pool over time.
 
-    Parameters
-    ----------
-    schedule, pool
-        The schedule, and a pool of its problem.
-
-    Returns
-    -------
-    list of (int, Fraction)
-        Each tick at which the use may change, the first at 0 or before, and the amount from then
-        on.
+    `schedule`, `pool`: the schedule, and a pool of its problem.
+    Returns: each tick at which the use may change, the first at 0 or before, and the
+        amount from then on.
     """
     unit, times, held = _changes(schedule, pool)
     changes = zip(times.tolist(), held.tolist(), strict=True)

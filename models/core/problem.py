@@ -29,14 +29,8 @@ COLUMNS = ("duration", "kind", "release", "pinned", "weight", *LABELS)
 def unit_name(unit: int, slices: int) -> str:
     """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3.
 
-    Parameters
-    ----------
-    unit, slices : int
-        Number of a slice, counted over all micro-batches, and slices of each.
-
-    Returns
-    -------
-    str
+    `unit`, `slices`: number of a slice, counted over all micro-batches, and slices of
+        each.
     """
     return f".{unit}" if slices == 1 else ".{}.{}".format(*divmod(unit, slices))
 
@@ -86,17 +80,8 @@ class Pool:
     ) -> Pool:
         """Return a pool of (op, amount) pairs.
 
-        Parameters
-        ----------
-        key, capacity, initial, unit
-            As in `Pool`.
-        acquires, releases : sequence of (int, Fraction)
-            Ops and their amounts.
-
-        Returns
-        -------
-        Pool
-            The pool; amounts are numbered in the order in which they are met.
+        `acquires`, `releases`: ops and their amounts.
+        Returns: the pool; amounts are numbered in the order in which they are met.
         """
         distinct = dict.fromkeys(amount for _, amount in (*acquires, *releases))
         index = {amount: number for number, amount in enumerate(distinct)}
@@ -119,17 +104,7 @@ class Pool:
     def used_by(
         self, acquires: Sequence[tuple[int, Fraction]], releases: Sequence[tuple[int, Fraction]]
     ) -> Pool:
-        """Return this pool with other (op, amount) pairs.
-
-        Parameters
-        ----------
-        acquires, releases
-            As in `of`.
-
-        Returns
-        -------
-        Pool
-        """
+        """Return this pool with other (op, amount) pairs."""
         return self.of(self.key, self.capacity, acquires, releases, self.initial, self.unit)
 
     @property

@@ -196,19 +196,10 @@ class HasSchedule(ShownInNotebooks, HasOps):
 
         An `InputError` says that there is no schedule, or that matplotlib is not installed.
 
-        Parameters
-        ----------
-        instance : Instance, optional
-            The scheduled instance; by default the one that a result carries.
-        title : str, optional
-            First line; empty for no lines above the chart.
-        inches : float
-            Width of the figure.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The figure; ``figure.savefig("schedule.pdf")`` writes it.
+        `instance`: the scheduled instance; by default the one that a result carries.
+        `title`: first line; empty for no lines above the chart.
+        `inches`: width of the figure.
+        Returns: the figure; ``figure.savefig("schedule.pdf")`` writes it.
         """
         return display("gantt", self, instance, title=title, inches=inches)
 

@@ -32,14 +32,10 @@ def no_common_tick(remedy: str) -> InputError:
 class TimeScale:
     """Length of one integer tick in units of instance time.
 
-    Parameters
-    ----------
-    tick : Fraction
-        Length of one tick in the instance's time unit.
-    unit : str
-        Name of the instance's time unit, e.g. ``us``.
-    is_exact : bool
-        Every time is a whole multiple of the tick; else each was rounded up by less than one tick.
+    `tick`: length of one tick in the instance's time unit.
+    `unit`: name of the instance's time unit, e.g. ``us``.
+    `is_exact`: every time is a whole multiple of the tick; else each was rounded up by
+        less than one tick.
     """
 
     tick: Fraction
@@ -58,20 +54,12 @@ class TimeScale:
         Times without such a tick are rounded up, not to the nearest tick: a schedule of longer ops
         is one of the given ops too, at the same starts, and no op shrinks to one of no time.
 
-        Parameters
-        ----------
-        times : iterable of Fraction
-            All times of the instance (durations, lags, releases, pinned starts), in its unit.
-        unit : str
-            The instance's time unit.
-        exact : bool
-            Raise an `InputError` for times that both exact scales give more than `MAX_TICKS`,
-            instead of rounding them up to a coarser tick.
-
-        Returns
-        -------
-        TimeScale
-            The scale; its largest time has at most `MAX_TICKS` ticks.
+        `times`: all times of the instance (durations, lags, releases, pinned starts),
+            in its unit.
+        `unit`: the instance's time unit.
+        `exact`: raise an `InputError` for times that both exact scales give more than
+            `MAX_TICKS`, instead of rounding them up to a coarser tick.
+        Returns: the scale; its largest time has at most `MAX_TICKS` ticks.
         """
         positive = {time for time in times if time > 0}
         if not positive:

@@ -131,19 +131,9 @@ def _unknown(unit: str, known: Iterable[str]) -> str:
 def amount_in(text: str, unit: str) -> Decimal | str:
     """Return an amount in another unit, exactly; a text that is none of a known unit stays.
 
-    Parameters
-    ----------
-    text, unit : str
-        ``1.5 GiB`` and ``B``, ``24 ms`` and ``us``, ``25GB/s`` and ``B/us``.
-
-    Returns
-    -------
-    Decimal or str
-
-    Raises
-    ------
-    InputError
-        They are units of different things, or `unit` is empty.
+    `text`, `unit`: ``1.5 GiB`` and ``B``, ``24 ms`` and ``us``, ``25GB/s`` and
+        ``B/us``.
+    Raises `InputError`: they are units of different things, or `unit` is empty.
     """
     found = _AMOUNT.fullmatch(text.strip())
     if found is None or found[2] in "pP":

@@ -163,15 +163,8 @@ class StrictModel(BaseModel):
     def parse(cls, data: Any, source: str | None = None) -> Self:
         """Validate a document; an `InputError` names the first offending field and its remedy.
 
-        Parameters
-        ----------
-        data, source : Any, str
-            The document as read from JSON, and the file it came from, for messages.
-
-        Returns
-        -------
-        Self
-            The validated model.
+        `data`, `source`: the document as read from JSON, and the file it came from, for
+            messages.
         """
         return validated(cls, data, source)
 
@@ -182,24 +175,8 @@ Document = TypeVar("Document", bound=BaseModel)
 def validated(model: type[Document], data: Any, source: str | None) -> Document:
     """Validate parsed JSON.
 
-    Parameters
-    ----------
-    model : type of BaseModel
-        The model.
-    data : object
-        Parsed JSON.
-    source : str, optional
-        Name of its file.
-
-    Returns
-    -------
-    BaseModel
-        The document.
-
-    Raises
-    ------
-    InputError
-        Names the file and the first wrong field.
+    `source`: name of its file.
+    Raises `InputError`: names the file and the first wrong field.
     """
     with _explained(model, source):
         return model.model_validate(data)
@@ -225,17 +202,10 @@ def field_names(model: type[BaseModel]) -> list[str]:
 def did_you_mean(word: str, known: Iterable[str], listed: int = 20) -> str:
     """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
 
-    Parameters
-    ----------
-    word, known : str, iterable of str
-        The unknown name, and known ones; the first 2,000 count, which take 0.3 s to compare.
-    listed : int
-        Most names in a list.
-
-    Returns
-    -------
-    str
-        The nearest name, else the first names.
+    `word`, `known`: the unknown name, and known ones; the first 2,000 count, which take
+        0.3 s to compare.
+    `listed`: most names in a list.
+    Returns: the nearest name, else the first names.
     """
     known = list(islice(known, 2000))
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
@@ -248,15 +218,9 @@ def did_you_mean(word: str, known: Iterable[str], listed: int = 20) -> str:
 def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:
     """Return an error for a validator to raise about an item deep inside its value.
 
-    Parameters
-    ----------
-    at, message : tuple of int and str, str
-        Indices and fields from the value to the item, and the expected value in words.
-
-    Returns
-    -------
-    PydanticCustomError
-        Error that `explain` locates at the item.
+    `at`, `message`: indices and fields from the value to the item, and the expected
+        value in words.
+    Returns: error that `explain` locates at the item.
     """
     return PydanticCustomError("value_at", "{message}", {"message": message, "at": at})
 
@@ -291,17 +255,9 @@ def explain(
 ) -> InputError:
     """Turn pydantic's report into one error that names a field and a remedy.
 
-    Parameters
-    ----------
-    error, model : ValidationError, type of BaseModel
-        The report, and the model that was validated.
-    source : str, optional
-        File the data came from.
-
-    Returns
-    -------
-    InputError
-        The first unknown field, else the first issue.
+    `error`, `model`: the report, and the model that was validated.
+    `source`: file the data came from.
+    Returns: the first unknown field, else the first issue.
     """
     issues = error.errors(include_url=False)
     issue = next((i for i in issues if i["type"] == "extra_forbidden"), issues[0])

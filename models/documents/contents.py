@@ -60,15 +60,8 @@ FIELDS = {
 def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:
     """Recognise a file by its beginning.
 
-    Parameters
-    ----------
-    beginning, marks : str, mapping of str to str
-        The beginning of the file, and `TEXTS`, `BYTES` or both.
-
-    Returns
-    -------
-    str or None
-        What it looks like and the command that reads it, if that is known.
+    `beginning`, `marks`: the beginning of the file, and `TEXTS`, `BYTES` or both.
+    Returns: what it looks like and the command that reads it, if that is known.
     """
     found = (told for mark, told in marks.items() if re.match(mark, beginning, re.IGNORECASE))
     return next((f"this looks like {told}" for told in found), None)
@@ -92,12 +85,9 @@ def describe_document(data: Any) -> str | None:
 def refuse_others(data: Any, expected: str, allowed: str, source: str | None = None) -> None:
     """Refuse a document that is known to be something else.
 
-    Parameters
-    ----------
-    data, expected, allowed : Any, str, str
-        Parsed JSON, what it should be, and what `describe_document` says of that.
-    source : str, optional
-        Its file, for the `InputError`.
+    `data`, `expected`, `allowed`: parsed JSON, what it should be, and what
+        `describe_document` says of that.
+    `source`: its file, for the `InputError`.
     """
     found = describe_document(data)
     if found not in {None, allowed}:

@@ -23,12 +23,9 @@ _homes: dict[str, str] = {}
 def register_display(way: Way, home: str) -> None:
     """Register the function that makes a display.
 
-    Parameters
-    ----------
-    way : str
-        ``html``: the text of a notebook's cell; ``gantt``: a figure; ``frame``: a data frame.
-    home : str
-        ``module:function``, imported when it is first used.
+    `way`: ``html``: the text of a notebook's cell; ``gantt``: a figure; ``frame``: a
+        data frame.
+    `home`: ``module:function``, imported when it is first used.
     """
     _homes[way] = home
 
@@ -36,17 +33,7 @@ def register_display(way: Way, home: str) -> None:
 def display(way: Way, *given: Any, **options: Any) -> Any:
     """Return a display of a document; None where no function is registered.
 
-    Parameters
-    ----------
-    way : str
-        As in `register_display`.
-    *given, **options : object
-        Arguments of the function, the document first.
-
-    Returns
-    -------
-    object
-        Its result.
+    `given`, `options`: arguments of the function, the document first.
     """
     if way not in _homes:
         return None
@@ -69,15 +56,8 @@ Pairs = Iterator[tuple[str, Any]]
 def some_of(model: BaseModel, *names: str) -> Pairs:
     """Yield the name and value of some fields of a model that are not None.
 
-    Parameters
-    ----------
-    model, *names : BaseModel, str
-        The model and its fields.
-
-    Yields
-    ------
-    (str, Any)
-        Name and value.
+    `model`, `names`: the model and its fields.
+    Yields: name and value.
     """
     for name in names:
         value = getattr(model, name)

@@ -52,16 +52,8 @@ def read_text(path: str | Path) -> str:
 def opened(path: str | Path) -> Iterator[BinaryIO]:
     """Open an input for reading; an `InputError` says why it cannot be opened or read.
 
-    Parameters
-    ----------
-    path : str or Path
-        A file, or a pipe that somebody writes to, such as ``/dev/stdin`` or ``<(...)``; no
-        directory and no device.
-
-    Yields
-    ------
-    BinaryIO
-        Its bytes.
+    `path`: a file, or a pipe that somebody writes to, such as ``/dev/stdin`` or
+        ``<(...)``; no directory and no device.
     """
     source = source_name(path)
     try:
@@ -172,15 +164,8 @@ def parse_json(text: str, source: str) -> Any:
     An `InputError` says that it is no JSON (with line and column), that a field is there twice, or
     that a text has half a character.
 
-    Parameters
-    ----------
-    text, source : str
-        JSON, and its name in errors.
-
-    Returns
-    -------
-    object
-        Dicts, lists, texts, bools, None, and numbers as int or Decimal.
+    `text`, `source`: JSON, and its name in errors.
+    Returns: dicts, lists, texts, bools, None, and numbers as int or Decimal.
     """
     try:
         data = json.loads(
@@ -218,10 +203,7 @@ def read_json(path: str | Path) -> Any:
 def write_text(path: str | Path, text: str) -> None:
     """Write a file whole or not at all, as `write_bytes` does; ``-`` is standard output.
 
-    Parameters
-    ----------
-    path, text : str or Path, str
-        The file and its content, written as UTF-8.
+    `path`, `text`: the file and its content, written as UTF-8.
     """
     if str(path) == STANDARD_STREAM:
         sys.stdout.write(text)
@@ -235,10 +217,8 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     A device or a named pipe is written to as it is, and a symbolic link is followed: renaming would
     put a file in their place. Once this returns, the file outlives a loss of power.
 
-    Parameters
-    ----------
-    path, data : str or Path, bytes
-        The file and its content; an `InputError` says why it cannot be written.
+    `path`, `data`: the file and its content; an `InputError` says why it cannot be
+        written.
     """
     try:
         target = destination(path)

@@ -21,15 +21,8 @@ _NOT_PLAIN = re.compile(r"[^\n -~]")
 def printable(text: str, longest: int = LONGEST_PART) -> str:
     """Return `text` on one line, unprintable characters escaped, its middle cut out if too long.
 
-    Parameters
-    ----------
-    text, longest : str, int
-        Any text, and the most characters of the result.
-
-    Returns
-    -------
-    str
-        `text` itself where there is nothing to change.
+    `text`, `longest`: any text, and the most characters of the result.
+    Returns: `text` itself where there is nothing to change.
     """
     text = _cut(text, longest)
     if text.isprintable():
@@ -40,15 +33,8 @@ def printable(text: str, longest: int = LONGEST_PART) -> str:
 def printable_lines(text: str, longest: int = LONGEST_LINE) -> str:
     """Return `text` as `printable` does, its line ends kept.
 
-    Parameters
-    ----------
-    text, longest : str, int
-        Any text, and the most characters that are kept of each line.
-
-    Returns
-    -------
-    str
-        Printable text and line ends.
+    `text`, `longest`: any text, and the most characters that are kept of each line.
+    Returns: printable text and line ends.
     """
     if text.isprintable() and len(text) <= longest:
         return text

@@ -119,17 +119,10 @@ def _refuse_unknown(field: str, names: Iterable[str], known: set[str], what: str
 def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     """Lower a graph; ops keep their order and names.
 
-    Parameters
-    ----------
-    instance : GraphInstance
-        The graph, n ops.
-    exact : bool
-        Raise an `InputError` for times without a common tick instead of rounding them up.
-
-    Returns
-    -------
-    Problem
-        The n ops, with every resource as a span resource.
+    `instance`: the graph, n ops.
+    `exact`: raise an `InputError` for times without a common tick instead of rounding
+        them up.
+    Returns: the n ops, with every resource as a span resource.
     """
     times = [Fraction(op.duration) for op in instance.ops]
     times += [Fraction(op.release) for op in instance.ops]

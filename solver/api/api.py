@@ -245,16 +245,8 @@ def check(
 def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     """Return the task that a function makes, or None if its clock is over before.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the task; left behind `SLACK` after the end of the clock.
-    clock : Clock
-        Clock of the call; without a deadline the function runs to its end.
-
-    Returns
-    -------
-    Task or None
+    `make`: makes the task; left behind `SLACK` after the end of the clock.
+    `clock`: clock of the call; without a deadline the function runs to its end.
     """
     made: list[Task] = []
     is_made = call_within(lambda: made.append(make()), clock)

@@ -34,23 +34,9 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
     Analytic bounds come first, then CP-SAT with its defaults and with those of questions in turn,
     each time for twice as long.
 
-    Parameters
-    ----------
-    instance : Instance
-    data : dict
-        The result as plain data.
-    exact : bool
-        As for `ppsolve.optimize`.
-
-    Returns
-    -------
-    BoundCheck
-        What proved the bound again, or a schedule that contradicts it.
-
-    Raises
-    ------
-    InputError
-        The result has no bound, or is not of one problem.
+    `data`: the result as plain data.
+    Returns: what proved the bound again, or a schedule that contradicts it.
+    Raises `InputError`: the result has no bound, or is not of one problem.
     """
     claimed = figure(data, "bound")
     is_refuted = data.get("status") == Status.INFEASIBLE

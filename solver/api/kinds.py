@@ -63,10 +63,8 @@ def known_kind(name: str) -> Kind[Any] | None:
 def kind_of(instance: Instance) -> Kind[Any]:
     """Return the kind of an instance.
 
-    Raises
-    ------
-    InputError
-        No kind has the instance's ``kind`` as its name, or it is no instance.
+    Raises `InputError`: no kind has the instance's ``kind`` as its name, or it is no
+        instance.
     """
     if not isinstance(getattr(instance, "kind", None), str):
         raise InputError(
@@ -149,21 +147,10 @@ def instance_in(
 ) -> Instance:
     """Return the instance that a result carries.
 
-    Parameters
-    ----------
-    data, source
-        Parsed JSON of a result, and how errors name it.
-    otherwise : Instance, optional
-        Returned where the result carries none.
-
-    Returns
-    -------
-    Instance
-
-    Raises
-    ------
-    InputError
-        `data` is no result, or one that was written without its instance.
+    `data`, `source`: parsed JSON of a result, and how errors name it.
+    `otherwise`: returned where the result carries none.
+    Raises `InputError`: `data` is no result, or one that was written without its
+        instance.
     """
     if not is_result(data):
         refuse_others(data, "a result", RESULT, source)
@@ -185,21 +172,11 @@ def schedule_in(
 ) -> tuple[Instance, Schedule]:
     """Read the instance and the schedule that a result carries.
 
-    Parameters
-    ----------
-    data, source
-        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
-    otherwise : Instance, optional
-        The instance of a document that carries none.
-
-    Returns
-    -------
-    Instance, Schedule
-
-    Raises
-    ------
-    InputError
-        There is no instance or no whole schedule, or its claims contradict each other.
+    `data`, `source`: parsed JSON of a result, an entry or a bare schedule, and how
+        errors name it.
+    `otherwise`: the instance of a document that carries none.
+    Raises `InputError`: there is no instance or no whole schedule, or its claims
+        contradict each other.
     """
     instance = instance_in(data, source, otherwise=otherwise)
     if data.get("schedule", data.get("ops")) is None:
@@ -216,15 +193,7 @@ def schedule_in(
 def lower(instance: Instance, *, exact: bool = False) -> Problem:
     """Lower an instance to the problem that solvers work on.
 
-    Parameters
-    ----------
-    instance, exact
-        As for `Kind.lower`, with the same errors.
-
-    Returns
-    -------
-    Problem
-        n ops, times in ticks.
+    Returns: n ops, times in ticks.
     """
     return kind_of(instance).lower(instance, exact=exact)
 
@@ -232,19 +201,9 @@ def lower(instance: Instance, *, exact: bool = False) -> Problem:
 def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntry | None:
     """Return the result or heuristic's entry that a document is, None for a bare schedule.
 
-    Parameters
-    ----------
-    data, source
-        Parsed JSON of a result, an entry or a bare schedule, and how errors name it.
-
-    Returns
-    -------
-    Result, HeuristicEntry or None
-
-    Raises
-    ------
-    InputError
-        Names `source`, the first wrong field and what would be right.
+    `data`, `source`: parsed JSON of a result, an entry or a bare schedule, and how
+        errors name it.
+    Raises `InputError`: names `source`, the first wrong field and what would be right.
     """
     refuse_huge_numbers(data, source)
     named = kind_named(data)
@@ -262,21 +221,11 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
 def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> Schedule | None:
     """Return the schedule behind a heuristic's entry, with all that its ops wait for.
 
-    Parameters
-    ----------
-    entry, instance, problem
-        An entry, its instance and the problem of it.
-
-    Returns
-    -------
-    Schedule or None
-        The heuristic's schedule anew, where the entry says the same; else the schedule in the
-        entry, else that of its orders. None where it has neither.
-
-    Raises
-    ------
-    InputError, DeadlockError
-        The schedule or the orders are not of the problem.
+    `entry`, `instance`, `problem`: an entry, its instance and the problem of it.
+    Returns: the heuristic's schedule anew, where the entry says the same; else the
+        schedule in the entry, else that of its orders. None where it has neither.
+    Raises `InputError, DeadlockError`: the schedule or the orders are not of the
+        problem.
     """
     kind = kind_of(instance)
     known = (each for each in kind.heuristics_of(instance) if each.name == entry.name)
@@ -306,15 +255,8 @@ def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> 
 def refuse_huge_numbers(data: Any, source: str | None) -> None:
     """Refuse numbers that would take the validation of whole numbers forever, or crash it.
 
-    Parameters
-    ----------
-    data, source
-        Parsed JSON, and how errors name it.
-
-    Raises
-    ------
-    InputError
-        Names the field of the number.
+    `data`, `source`: parsed JSON, and how errors name it.
+    Raises `InputError`: names the field of the number.
     """
     limit = MAX_MOMENT.adjusted()
     for at, value in leaves(data):

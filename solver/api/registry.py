@@ -59,10 +59,8 @@ def find_heuristic(given: Named) -> Heuristic:
     Names are taken in upper or lower case; a user's function keeps the name that was given, or its
     own.
 
-    Raises
-    ------
-    InputError
-        There is none, and which is nearest; or the function cannot be imported or called.
+    Raises `InputError`: there is none, and which is nearest; or the function cannot be
+        imported or called.
     """
     if not isinstance(given, str):
         if not callable(given):
@@ -79,10 +77,8 @@ def find_heuristic(given: Named) -> Heuristic:
 def known_heuristic(name: str) -> Heuristic:
     """Return the heuristic of a name; names in files are looked up here, as no file may run code.
 
-    Raises
-    ------
-    InputError
-        There is none of this name in upper or lower case; names the nearest.
+    Raises `InputError`: there is none of this name in upper or lower case; names the
+        nearest.
     """
     known = {one.lower(): heuristic for one, heuristic in all_heuristics().items()}
     found = known.get(name.lower())
@@ -97,18 +93,9 @@ def chosen_heuristics(
 ) -> tuple[Heuristic, ...]:
     """Return the heuristics to run on an instance, in the order of reports.
 
-    Parameters
-    ----------
-    instance : Instance
-    names : iterable of str or callable, optional
-        What was asked for; all that its kind runs and all installed ones by default.
-    more : iterable of str or callable
-        Further ones.
-
-    Returns
-    -------
-    tuple of Heuristic
-        Each once, functions last; of other kinds too where they are named.
+    `names`: what was asked for; all that its kind runs and all installed ones by
+        default.
+    Returns: each once, functions last; of other kinds too where they are named.
     """
     given = {name if isinstance(name, str) else id(name): name for name in (*(names or ()), *more)}
     wanted = [find_heuristic(name) for name in given.values()]

@@ -26,19 +26,9 @@ def resource_bounds(paths: Paths) -> list[int]:
 def drain(paths: Paths, params: BoundsParams, nodes: int | None = None) -> int:
     """Return the largest bound of busy resources and what follows, in both directions of time.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads and tails of the flow.
-    params : BoundsParams
-        Number of resources, those with the largest bounds first.
-    nodes : int, optional
-        Nodes of each tree of orders; the few of `params` by default.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `paths`: heads and tails of the flow.
+    `params`: number of resources, those with the largest bounds first.
+    `nodes`: nodes of each tree of orders; the few of `params` by default.
     """
     values, most = resource_bounds(paths), nodes or params.drain_nodes
     busiest = sorted(range(len(values)), key=lambda number: -values[number])
@@ -49,19 +39,10 @@ def drain(paths: Paths, params: BoundsParams, nodes: int | None = None) -> int:
 def larger_drains(paths: Paths, params: BoundsParams, clock: Clock) -> Iterator[int]:
     """Yield the bounds of ever larger trees of orders; the smallest shows how fast they grow.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads and tails of the flow.
-    params : BoundsParams
-        Sizes of the trees.
-    clock : Clock
-        No tree is begun that would last longer, as far as the smaller one before it shows.
-
-    Yields
-    ------
-    int
-        Ticks.
+    `paths`: heads and tails of the flow.
+    `params`: sizes of the trees.
+    `clock`: no tree is begun that would last longer, as far as the smaller one before
+        it shows.
     """
     took, before = 0.0, params.drain_nodes
     for nodes in (params.drain_nodes, *params.more_nodes):
@@ -79,19 +60,10 @@ def drain_bound(paths: Paths, resources: list[int], nodes: int) -> int:
     The k micro-batches that a resource finishes first keep it busy, from their heads on. The one
     finished k-th goes on from then, and a later position takes them all, one by one.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads and tails of a flow.
-    resources : list of int
-        Resources to finish on.
-    nodes : int
-        Nodes of each tree of orders.
-
-    Returns
-    -------
-    int
-        Lower bound on the makespan in ticks.
+    `paths`: heads and tails of a flow.
+    `resources`: resources to finish on.
+    `nodes`: nodes of each tree of orders.
+    Returns: lower bound on the makespan in ticks.
     """
     found = [0]
     for resource in resources:

@@ -21,19 +21,9 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
     memory of all replicas holds every micro-batch for as long as it takes. Whoever shares a replica
     with a long micro-batch passes it.
 
-    Parameters
-    ----------
-    flow : Flow
-        All micro-batches of the step, M rows; replicas are alike.
-    replicas : int
-        Number of replicas K.
-    equal : bool
-        Every replica takes M / K micro-batches; else any number, none included.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `flow`: all micro-batches of the step, M rows; replicas are alike.
+    `replicas`: number of replicas K.
+    `equal`: every replica takes M / K micro-batches; else any number, none included.
     """
     paths = Paths(flow)
     others = flow.num_microbatches // replicas - 1 if equal else 0
@@ -106,17 +96,8 @@ def apart_sum(head: IntArray, tail: IntArray, count: int) -> int:
     Sorted by head - tail, some least choice takes its heads before its tails: exchanging a head and
     a tail that are the other way round never adds to the sum. So every cut of that order is tried.
 
-    Parameters
-    ----------
-    head, tail : int64[M]
-        Ticks; M >= 2 * count.
-    count : int
-        Number of heads, and of tails.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `head`, `tail`: int64[M], ticks; M >= 2 * count.
+    `count`: number of heads, and of tails.
     """
     order = np.argsort(head - tail, kind="stable")
     heads = _least_sums(head[order], count)

@@ -27,17 +27,9 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
     1, nor do dual feasible functions of them (Fekete and Schepers 2001), which see that two large
     parts do not fit together. So the makespan is no less than their sum over shares times lengths.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads and tails of the flow.
-    replicas : int
-        Number of replicas that share out the micro-batches, each with pools of its own.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `paths`: heads and tails of the flow.
+    `replicas`: number of replicas that share out the micro-batches, each with pools of
+        its own.
     """
     pools = range(len(paths.flow.room))
     return max((_time_of(paths, pool, replicas) for pool in pools), default=0)
@@ -46,17 +38,9 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
 def memory_time_of_lanes(implied: ImpliedOrder, heads: IntArray, tails: IntArray) -> int:
     """Return the same bound for alike micro-batches, which hold parts of a pool in lanes.
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem, n ops.
-    heads, tails : int64[n]
-        Earliest starts, and least times from starts to the end, in ticks.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `implied`: the problem, n ops.
+    `heads`, `tails`: int64[n], earliest starts, and least times from starts to the end,
+        in ticks.
     """
     ends = tails - implied.problem.duration
     found = (_time_of_lanes(implied, order, heads, ends) for order in implied.pools)

@@ -124,12 +124,8 @@ class MemoryWork:
     the last acquires this adds the idle time of the fill (no release has returned yet) to that
     of the drain (no acquire is left).
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem, n ops, with its implied order.
-    effort : BoundsEffort
-        Heads are raised until its clock is over.
+    `implied`: the problem, n ops, with its implied order.
+    `effort`: heads are raised until its clock is over.
     """
 
     def __init__(self, implied: ImpliedOrder, effort: BoundsEffort = ENDLESS) -> None:

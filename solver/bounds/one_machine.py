@@ -31,15 +31,9 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
     Jackson's preemptive rule: always run the available op with the longest tail. Exact for the
     relaxation (Carlier and Pinson 1989); found in O(n log n) as the largest bound of a set of ops.
 
-    Parameters
-    ----------
-    heads, durations, tails : int64[n]
-        Earliest start, duration, and least time from the end of each op to the end of the schedule.
-
-    Returns
-    -------
-    int
-        Lower bound on the end of the schedule in ticks, 0 for no ops.
+    `heads`, `durations`, `tails`: int64[n], earliest start, duration, and least time
+        from the end of each op to the end of the schedule.
+    Returns: lower bound on the end of the schedule in ticks, 0 for no ops.
     """
     order = np.argsort(-tails, kind="stable")
     leaf = np.argsort(np.argsort(heads[order], kind="stable"), kind="stable")
@@ -63,23 +57,12 @@ def return_bound(
     moment is that of the first return: the earliest possible start of an op that does not acquire.
     Any selection of moments gives a valid bound.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    order : PoolOrder
-        The pool.
-    ops : int64[k]
-        Ops of positive length on the resource.
-    heads, tails : int64[n]
-        Earliest starts, and least times from each end to the end of the schedule.
-    moments : int
-        Number of moments to try.
-
-    Returns
-    -------
-    int
-        Lower bound on the end of the schedule in ticks, 0 where all or no ops acquire.
+    `ops`: int64[k], ops of positive length on the resource.
+    `heads`, `tails`: int64[n], earliest starts, and least times from each end to the
+        end of the schedule.
+    `moments`: number of moments to try.
+    Returns: lower bound on the end of the schedule in ticks, 0 where all or no ops
+        acquire.
     """
     ops = ops[np.argsort(-tails[ops], kind="stable")]
     takes = np.zeros(problem.num_ops, dtype=np.bool_)
@@ -96,20 +79,7 @@ def return_bound(
 
 
 def acquiring(problem: Problem, order: PoolOrder) -> list[int]:
-    """Return the resources, going up, on which an op of positive length acquires from a pool.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    order : PoolOrder
-        The pool.
-
-    Returns
-    -------
-    list of int
-        Resource numbers.
-    """
+    """Return the resources, going up, on which an op of positive length acquires from a pool."""
     ops = np.unique(order.pool.acquire_op)
     ops = ops[problem.duration[ops] > 0]
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))

@@ -35,19 +35,11 @@ def passing(paths: Paths, others: int | None = None, params: BoundsParams = DEFA
     then costs at least the least of its three terms, whatever the schedule. This is the bound of a
     flow shop by one of its jobs, with heads and tails.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads and tails of a flow.
-    others : int, optional
-        Micro-batches that pass together with any one; by default all others of the flow.
-    params : BoundsParams
-        Ends that are tried.
-
-    Returns
-    -------
-    int
-        Ticks; 0 where no two positions in a row occupy resources.
+    `paths`: heads and tails of a flow.
+    `others`: micro-batches that pass together with any one; by default all others of
+        the flow.
+    `params`: ends that are tried.
+    Returns: ticks; 0 where no two positions in a row occupy resources.
     """
     chain = _chain(paths)
     if len(chain) < 2:

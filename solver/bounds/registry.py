@@ -44,31 +44,16 @@ class BoundRule:
     It applies where it has a function for the problem, by objective and structure alone. One that
     has no function at all is found by a search elsewhere.
 
-    Parameters
-    ----------
-    name : str
-        Name in reports.
-    why : str
-        What keeps a schedule from being shorter; ``{about}`` is the name of a resource.
-    lowered_by : str
-        What would lower the bound.
-    makespan, device_span : callable, optional
-        Returns the bound on this objective of a problem.
-    flow : callable, optional
-        Returns the bound on the makespan of unequal micro-batches in ticks, within milliseconds.
-    costly : callable, optional
-        Yields ever larger bounds of a flow where bound and best schedule do not meet.
-    assignments : callable, optional
-        Returns the bound on the slowest of a number of replicas, over all assignments of
-        micro-batches, in ticks.
-    needs_memory : bool
-        It says something only of problems with memory pools.
-    counts_memory : bool
-        It may be lower with more memory.
-    is_cheap : bool
-        It is found even when no time is left.
-    is_modest : bool
-        It is reported only where it is above all before.
+    `why`: what keeps a schedule from being shorter; ``{about}`` is the name of a
+        resource.
+    `lowered_by`: what would lower the bound.
+    `makespan`, `device_span`: returns the bound on this objective of a problem.
+    `flow`: returns the bound on the makespan of unequal micro-batches in ticks, within
+        milliseconds.
+    `costly`: yields ever larger bounds of a flow where bound and best schedule do not
+        meet.
+    `assignments`: returns the bound on the slowest of a number of replicas, over all
+        assignments of micro-batches, in ticks.
     """
 
     name: str
@@ -253,17 +238,9 @@ def quick_bounds(known: Relaxations) -> Iterator[Bound]:
 def costly_bounds(known: Relaxations, lower: int, upper: int = NEVER) -> Iterator[Bound]:
     """Yield better bounds by costly rules, while the gap is open and the clock not over.
 
-    Parameters
-    ----------
-    known : Relaxations
-        The problem; each rule takes a share of the time that is left.
-    lower, upper : int
-        Best bound and best value that are known, in ticks.
-
-    Yields
-    ------
-    Bound
-        Each larger than all before.
+    `known`: the problem; each rule takes a share of the time that is left.
+    `lower`, `upper`: best bound and best value that are known, in ticks.
+    Yields: each larger than all before.
     """
     if (paths := known.paths) is None:
         return
@@ -283,24 +260,14 @@ def lower_bounds(
 ) -> list[Bound]:
     """Return the bounds of a problem that take little time, strongest first.
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem with its implied order.
-    clock : Clock, optional
-        Once it is over, only cheap rules are still begun, and others keep what they have found.
-    enough : float
-        Ticks; no rule is begun once one has proved as much.
-
-    Returns
-    -------
-    list of Bound
-        All of them valid, however little time there was; ties keep the simpler rule first.
-
-    Raises
-    ------
-    MemoryInfeasible
-        No schedule keeps the capacity of a pool; not found out where simpler rules prove enough.
+    `implied`: the problem with its implied order.
+    `clock`: once it is over, only cheap rules are still begun, and others keep what
+        they have found.
+    `enough`: ticks; no rule is begun once one has proved as much.
+    Returns: all of them valid, however little time there was; ties keep the simpler
+        rule first.
+    Raises `MemoryInfeasible`: no schedule keeps the capacity of a pool; not found out
+        where simpler rules prove enough.
     """
     if enough == math.inf:
         _ = implied.full
@@ -315,17 +282,9 @@ def lower_bounds(
 def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
     """Return the bounds of a flow that take little time, strongest first.
 
-    Parameters
-    ----------
-    flow : Flow
-        Micro-batches that may pass in any order.
-    clock : Clock, optional
-        Once it is over, no further rule is begun; the first one always is.
-
-    Returns
-    -------
-    list of Bound
-        Valid for every schedule.
+    `flow`: micro-batches that may pass in any order.
+    `clock`: once it is over, no further rule is begun; the first one always is.
+    Returns: valid for every schedule.
     """
     paths, found = Paths(flow), list[Bound]()
     for rule in BOUNDS:
@@ -337,19 +296,8 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
 def assignment_bounds(flow: Flow, replicas: int, *, equal: bool) -> list[Bound]:
     """Return the bounds on the slowest replica over all assignments, strongest first.
 
-    Parameters
-    ----------
-    flow : Flow
-        All micro-batches of the step; replicas are alike.
-    replicas : int
-        Number of replicas.
-    equal : bool
-        Every replica takes as many micro-batches; else any number, none included.
-
-    Returns
-    -------
-    list of Bound
-        In ticks.
+    `flow`: all micro-batches of the step; replicas are alike.
+    `equal`: every replica takes as many micro-batches; else any number, none included.
     """
     return strongest_first(
         Bound(rule.name, rule.assignments(flow, replicas, equal))
@@ -372,19 +320,9 @@ def best_bound(bounds: Iterable[Bound]) -> Bound:
 def bottleneck(problem: Problem, bounds: Sequence[Bound], best: Bound) -> Bottleneck | None:
     """Return the rule and the resource of the strongest analytic bound, in words.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    bounds : sequence of Bound
-        Its bounds in ticks, strongest first; those of searches are passed over.
-    best : Bound
-        The best bound that is known, of these or of a search.
-
-    Returns
-    -------
-    Bottleneck or None
-        In the unit of results; None where no bound is above 0.
+    `bounds`: its bounds in ticks, strongest first; those of searches are passed over.
+    `best`: the best bound that is known, of these or of a search.
+    Returns: in the unit of results; None where no bound is above 0.
     """
     analytic = [bound for bound in bounds if bound.name in RULES]
     strongest = next((bound for bound in analytic if bound.value > 0), None)

@@ -32,14 +32,7 @@ _STRONG_HEADS: WeakKeyDictionary[ImpliedOrder, IntArray] = WeakKeyDictionary()
 class GraphPaths:
     """Longest paths under one graph of precedences.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    graph : Dag
-        Precedences to count.
-    effort : BoundsEffort
-        Ends the search for spans of further devices.
+    `effort`: ends the search for spans of further devices.
     """
 
     def __init__(self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS) -> None:
@@ -82,14 +75,10 @@ class GraphPaths:
 class Relaxations:
     """A problem as every bound sees it; what several bounds use is made once, when first used.
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem, n ops, and its implied order: graphs ``plain``, ``ordered`` and ``full``.
-    clock : Clock, optional
-        Costly parts are cut short once it is over, still validly; by default never.
-    params : BoundsParams
-        Limits of effort.
+    `implied`: the problem, n ops, and its implied order: graphs ``plain``, ``ordered``
+        and ``full``.
+    `clock`: costly parts are cut short once it is over, still validly; by default
+        never.
     """
 
     def __init__(
@@ -162,16 +151,9 @@ class Relaxations:
     def one_machine(self, heads: IntArray, tails: IntArray) -> Reason:
         """Return the largest preemptive bound of a resource.
 
-        Parameters
-        ----------
-        heads, tails : int64[n]
-            Earliest starts, and least times from starts to the end; arrays of this object, by
-            whose identities bounds are kept.
-
-        Returns
-        -------
-        Reason
-            Lower bound on the makespan in ticks.
+        `heads`, `tails`: int64[n], earliest starts, and least times from starts to the
+            end; arrays of this object, by whose identities bounds are kept.
+        Returns: lower bound on the makespan in ticks.
         """
         key = id(heads), id(tails)
         if key not in self._one_machine:
@@ -187,17 +169,9 @@ class Relaxations:
     def with_returns(self, heads: IntArray, moments: int) -> Reason:
         """Return the largest preemptive or first-return bound of a resource.
 
-        Parameters
-        ----------
-        heads : int64[n]
-            Earliest starts in ticks, an array of this object.
-        moments : int
-            Moments at which returns are counted.
-
-        Returns
-        -------
-        Reason
-            Lower bound on the makespan in ticks.
+        `heads`: int64[n], earliest starts in ticks, an array of this object.
+        `moments`: moments at which returns are counted.
+        Returns: lower bound on the makespan in ticks.
         """
         tails = self.full.tails - self.problem.duration
         returns = (
@@ -214,17 +188,8 @@ class Relaxations:
 def start_heads(problem: Problem, graph: Dag) -> IntArray:
     """Return the earliest start of every op.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops with release times and pinned starts.
-    graph : Dag
-        Precedences to count.
-
-    Returns
-    -------
-    int64[n]
-        Ticks.
+    `problem`: n ops with release times and pinned starts.
+    Returns: int64[n].
     """
     return graph.heads(np.maximum(problem.release, problem.pinned))
 
@@ -232,17 +197,7 @@ def start_heads(problem: Problem, graph: Dag) -> IntArray:
 def end_tails(problem: Problem, graph: Dag) -> IntArray:
     """Return the least time from the start of every op to the end of the last op after it.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    graph : Dag
-        Precedences to count.
-
-    Returns
-    -------
-    int64[n]
-        Ticks, the op's own duration included.
+    Returns: int64[n], ticks, the op's own duration included.
     """
     return graph.tails(problem.duration)
 

@@ -35,17 +35,7 @@ def busy_ops(problem: Problem) -> list[IntArray]:
 def in_time(items: Iterable[T], clock: Clock) -> Iterator[T]:
     """Yield the first item, and the others until a clock is over.
 
-    Parameters
-    ----------
-    items : iterable
-        Any items.
-    clock : Clock
-        Asked before each item but the first.
-
-    Yields
-    ------
-    object
-        The items.
+    `clock`: asked before each item but the first.
     """
     for number, item in enumerate(items):
         if number and clock.is_over:
@@ -56,10 +46,8 @@ def in_time(items: Iterable[T], clock: Clock) -> Iterator[T]:
 class Around(NamedTuple):
     """Longest paths from the first start, and to the last end, on one device.
 
-    Attributes
-    ----------
-    head, tail : int64[n]
-        Ticks; `NEVER` where no op of the device precedes, or follows.
+    `head`, `tail`: int64[n], ticks; `NEVER` where no op of the device precedes, or
+        follows.
     """
 
     head: IntArray
@@ -75,19 +63,11 @@ class Around(NamedTuple):
 class Spans:
     """Heads and tails relative to the first start and the last end on each span resource.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops, D span resources.
-    graph : Dag
-        Precedences that hold in some optimal schedule.
-    effort : BoundsEffort
-        Once its clock is over, the devices that are left give no bound; the first one always does.
-
-    Attributes
-    ----------
-    resources : list of int
-        The span resources: devices 0..D-1.
+    `problem`: n ops, D span resources.
+    `graph`: precedences that hold in some optimal schedule.
+    `effort`: once its clock is over, the devices that are left give no bound; the first
+        one always does.
+    `resources`: the span resources: devices 0..D-1.
     """
 
     def __init__(self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS) -> None:
@@ -154,17 +134,10 @@ class Spans:
         Only the few devices with the largest plain bounds are tried; of equals the outer ones,
         where round trips are longest and shortest.
 
-        Parameters
-        ----------
-        pools : sequence of PoolOrder
-            Pools for the first-return bound.
-        strengthen : callable
-            Maps heads relative to a device, int64[n] in ticks, to valid heads that are no lower.
-
-        Returns
-        -------
-        Reason
-            Lower bound on the device span in ticks, and the device.
+        `pools`: pools for the first-return bound.
+        `strengthen`: maps heads relative to a device, int64[n] in ticks, to valid heads
+            that are no lower.
+        Returns: lower bound on the device span in ticks, and the device.
         """
         best, near = Reason(0), self._pools_near(pools)
         last, params = len(self.resources) - 1, self._params
@@ -250,17 +223,9 @@ class Spans:
     def end_after(self, device: int, heads: IntArray) -> Reason:
         """Return a lower bound on the last end of a device, by the work of any resource before it.
 
-        Parameters
-        ----------
-        device : int
-            The device.
-        heads : int64[n]
-            Heads in ticks, about `NEVER` for ops that have none; 0 or later on devices.
-
-        Returns
-        -------
-        Reason
-            Ticks, and the resource.
+        `heads`: int64[n], heads in ticks, about `NEVER` for ops that have none; 0 or
+            later on devices.
+        Returns: ticks, and the resource.
         """
         around = self.around(device)._replace(head=heads)
         return largest(

@@ -32,25 +32,15 @@ def two_resources(
     optimum of it, or the least bound of the states that were left out, is a bound on the flow.
     Time runs backwards, which takes fewer states where memory is little.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads and tails of a flow.
-    upper : int
-        A makespan that is known, in ticks; the bound is at most this.
-    clock : Clock, optional
-        Asked from time to time.
-    max_placed : float
-        Ops that may be placed: no round begins that is expected to place more.
-    lower : int
-        A lower bound that is known, in ticks. What follows a resource that is left out may raise it
-        above every schedule of the two: then it is what is returned.
-
-    Returns
-    -------
-    int
-        Ticks. 0 where there are no two such resources, where the ops of a micro-batch on them
-        are not one after the other, and where they have no states.
+    `paths`: heads and tails of a flow.
+    `upper`: a makespan that is known, in ticks; the bound is at most this.
+    `clock`: asked from time to time.
+    `max_placed`: ops that may be placed: no round begins that is expected to place
+        more.
+    `lower`: a lower bound that is known, in ticks. What follows a resource that is left
+        out may raise it above every schedule of the two: then it is what is returned.
+    Returns: Ticks. 0 where there are no two such resources, where the ops of a
+        micro-batch on them are not one after the other, and where they have no states.
     """
     ends = end_resources(paths)
     reduced = None if ends is None else reduced_to(paths.reversed, ends)
@@ -86,17 +76,8 @@ def end_resources(paths: Paths) -> tuple[int, int] | None:
 def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
     """Return a flow with the ops of some resources alone, without pools that others use.
 
-    Parameters
-    ----------
-    paths : Paths
-        Heads, tails and gaps of a flow.
-    resources : tuple of int
-        Resources that stay.
-
-    Returns
-    -------
-    Reduced or None
-        None where the ops of a micro-batch on them are not one after the other.
+    `paths`: heads, tails and gaps of a flow.
+    Returns: none where the ops of a micro-batch on them are not one after the other.
     """
     flow = paths.flow
     kept = np.flatnonzero(np.isin(flow.resource, resources))

@@ -86,24 +86,12 @@ def instances_of(
 ) -> Iterator[tuple[str, Instance]]:
     """Yield the instances of recipes: words that one would type behind ``ppsolve generate``.
 
-    Parameters
-    ----------
-    recipes : iterable of str
-        An optional name, and options of ``ppsolve generate``.
-    files : iterable of str
-        Files with a recipe in each line; empty lines and those with ``#`` first do not count.
-    count : int
-        Instances of a recipe without its own ``--count``, from successive seeds.
-
-    Yields
-    ------
-    tuple of str and Instance
-        Name of the recipe and an instance.
-
-    Raises
-    ------
-    InputError
-        A recipe cannot be used; names it, or its file and line.
+    `recipes`: an optional name, and options of ``ppsolve generate``.
+    `files`: files with a recipe in each line; empty lines and those with ``#`` first do
+        not count.
+    `count`: instances of a recipe without its own ``--count``, from successive seeds.
+    Yields: name of the recipe and an instance.
+    Raises `InputError`: a recipe cannot be used; names it, or its file and line.
     """
     for text in recipes:
         yield from _instances(text, count, "--recipe")

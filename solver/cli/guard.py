@@ -130,20 +130,7 @@ def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
-    """Let errors of a block about an instance name its file.
-
-    Parameters
-    ----------
-    instance : Instance
-        The instance.
-    path : str or Path
-        Its file.
-
-    Yields
-    ------
-    None
-        The block runs.
-    """
+    """Let errors of a block about an instance name its file."""
     from ppsolve.models.documents.files import source_name
 
     try:

@@ -41,24 +41,12 @@ FedOrder = Annotated[
 def load_pipeline(path: Path, other: str | Path = "") -> tuple[PipelineInstance, Any]:
     """Read a pipeline from an instance file, or from a result that carries it.
 
-    Parameters
-    ----------
-    path : Path
-        The file; ``-`` is standard input.
-    other : str or Path
-        Another file that the command reads.
-
-    Returns
-    -------
-    PipelineInstance
-        The pipeline.
-    dict or None
-        The result, which may claim modes or layers; None where the file is an instance.
-
-    Raises
-    ------
-    InputError
-        As in `load_instance` or `instance_in`, or both files are standard input.
+    `path`: the file; ``-`` is standard input.
+    `other`: another file that the command reads.
+    Returns: the result, which may claim modes or layers; None where the file is an
+        instance.
+    Raises `InputError`: as in `load_instance` or `instance_in`, or both files are
+        standard input.
     """
     if str(path) == str(other) == "-":
         raise InputError("only one of the two files can be standard input")
@@ -79,19 +67,10 @@ def open_choice(pipeline: PipelineInstance) -> str:
 def data_order(path: Path | None, pipeline: PipelineInstance, claims: Any) -> DataOrder | None:
     """Read the data order of a runtime's file; note how its indices and activations are taken.
 
-    Parameters
-    ----------
-    path : Path or None
-        File of the data order.
-    pipeline : PipelineInstance
-        The pipeline of the runtime's file.
-    claims : dict or None
-        Its result, as from `load_pipeline`.
-
-    Returns
-    -------
-    tuple of int or None
-        The micro-batch at each index; None without a file.
+    `path`: file of the data order.
+    `pipeline`: the pipeline of the runtime's file.
+    `claims`: its result, as from `load_pipeline`.
+    Returns: the micro-batch at each index; None without a file.
     """
     choice = open_choice(pipeline)
     if choice and (claims or {}).get(choice) is None:
@@ -113,12 +92,7 @@ def data_order(path: Path | None, pipeline: PipelineInstance, claims: Any) -> Da
 def warn_of_units(instance: Instance, source: str) -> None:
     """Warn on stderr of figures whose unit looks wrong.
 
-    Parameters
-    ----------
-    instance : Instance
-        The instance.
-    source : str
-        Name of its file.
+    `source`: name of its file.
     """
     say(*(f"warning: {source}: {line}" for line in kind_of(instance).doubts(instance)))
 
@@ -126,14 +100,8 @@ def warn_of_units(instance: Instance, source: str) -> None:
 def note_rounding(error: float | None, unit: str, instance: Instance | None = None) -> None:
     """Say on stderr that times are rounded to ticks, if any are.
 
-    Parameters
-    ----------
-    error : float or None
-        Most by which rounding makes the optimum longer.
-    unit : str
-        Its unit.
-    instance : Instance, optional
-        Where the times are.
+    `error`: most by which rounding makes the optimum longer.
+    `instance`: where the times are.
     """
     note = rounding_note(error, unit, instance)
     if note is not None:
@@ -143,12 +111,7 @@ def note_rounding(error: float | None, unit: str, instance: Instance | None = No
 def refuse_given(options: Mapping[str, object], why: str) -> None:
     """Raise InputError for the first option that was given.
 
-    Parameters
-    ----------
-    options : mapping of str to object
-        Values by option; None, False and [] were not given.
-    why : str
-        The message.
+    `options`: values by option; None, False and [] were not given.
     """
     for option, given in options.items():
         if given is not None and given is not False and given != []:
@@ -158,22 +121,11 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
 def parse_counts(text: str, option: str) -> list[int]:
     """Return the whole numbers that an option lists, as in ``1,2,4-8`` or ``1..8``.
 
-    Parameters
-    ----------
-    text : str
-        Numbers and ascending ranges with commas between.
-    option : str
-        Name of the option in errors.
-
-    Returns
-    -------
-    list of int
-        At most `MOST_NUMBERS`.
-
-    Raises
-    ------
-    InputError
-        Something else than numbers and ascending ranges, or too many of them.
+    `text`: numbers and ascending ranges with commas between.
+    `option`: name of the option in errors.
+    Returns: at most `MOST_NUMBERS`.
+    Raises `InputError`: something else than numbers and ascending ranges, or too many
+        of them.
     """
     numbers: list[int] = []
     for part in text.split(","):
@@ -191,10 +143,8 @@ def parse_counts(text: str, option: str) -> list[int]:
 def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
     """Yield rows of lists of one length; lists of one number go with all rows.
 
-    Raises
-    ------
-    InputError
-        Two lists of more than one number differ in length; names their options.
+    Raises `InputError`: two lists of more than one number differ in length; names their
+        options.
     """
     lengths = {option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1}
     if len(set(lengths.values())) > 1:

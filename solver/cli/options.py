@@ -24,17 +24,7 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
 def argument(metavar: str, text: str, **more: Any) -> Any:
     """Return a positional argument, for the annotation of a parameter.
 
-    Parameters
-    ----------
-    metavar, text : str
-        Its name and its line in the help.
-    **more
-        As for typer's Argument.
-
-    Returns
-    -------
-    ArgumentInfo
-        The argument.
+    `metavar`, `text`: its name and its line in the help.
     """
     return typer.Argument(metavar=metavar, help=text, **more)
 
@@ -42,19 +32,8 @@ def argument(metavar: str, text: str, **more: Any) -> Any:
 def value(metavar: str, text: str, *names: str, **more: Any) -> Any:
     """Return an option with a value.
 
-    Parameters
-    ----------
-    metavar, text : str
-        Name of the value and line in the help.
-    *names : str
-        Names of the option; by default that of the parameter.
-    **more
-        As for typer's Option.
-
-    Returns
-    -------
-    OptionInfo
-        The option.
+    `metavar`, `text`: name of the value and line in the help.
+    `names`: names of the option; by default that of the parameter.
     """
     return typer.Option(*names, metavar=metavar, help=text, **more)
 
@@ -62,19 +41,7 @@ def value(metavar: str, text: str, *names: str, **more: Any) -> Any:
 def flag(text: str, *names: str, **more: Any) -> Any:
     """Return an option without a value.
 
-    Parameters
-    ----------
-    text : str
-        Its line in the help.
-    *names : str
-        Its names.
-    **more
-        As for typer's Option.
-
-    Returns
-    -------
-    OptionInfo
-        The option.
+    `text`: its line in the help.
     """
     return typer.Option(*names, help=text, **more)
 
@@ -82,17 +49,7 @@ def flag(text: str, *names: str, **more: Any) -> Any:
 def time_limit(text: str, least: float = 0) -> Any:
     """Return the option `--time-limit`.
 
-    Parameters
-    ----------
-    text : str
-        Its help.
-    least : float
-        Fewest seconds.
-
-    Returns
-    -------
-    OptionInfo
-        For the annotation of a parameter.
+    Returns: for the annotation of a parameter.
     """
     return value("S", text, "--time-limit", "-t", min=least)
 
@@ -200,10 +157,7 @@ class SolveOptions:
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.
 
-        Raises
-        ------
-        InputError
-            An unknown heuristic, none at all, or an unknown budget.
+        Raises `InputError`: an unknown heuristic, none at all, or an unknown budget.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         own = own_specs(self.more_heuristics or ())
@@ -281,10 +235,8 @@ def own_specs(specs: Iterable[str]) -> list[str]:
 def named_number(text: str, option: str, form: str) -> tuple[str, float]:
     """Return name and number of ``NAME=NUMBER``; the name may be missing, then it is empty.
 
-    Parameters
-    ----------
-    text, option, form
-        What was given, and how an error names the option and what would be right.
+    `text`, `option`, `form`: what was given, and how an error names the option and what
+        would be right.
     """
     name, _, number = text.rpartition("=")
     try:

@@ -29,20 +29,12 @@ Chart = Annotated[
 def check_writable(output: Path | None, *inputs: str | Path, option: str = "--output") -> None:
     """Refuse an output file that could not be written in the end, before any work is done.
 
-    Parameters
-    ----------
-    output : Path or None
-        The file; ``-`` and None are stdout.
-    *inputs : str or Path
-        Files that it must not replace; ``-`` is stdin.
-    option : str
-        Name of the output in errors.
-
-    Raises
-    ------
-    InputError
-        The directory is missing or not writable, the path is a directory or too long, the file
-        is read-only, or it is an input under this or another name.
+    `output`: the file; ``-`` and None are stdout.
+    `inputs`: files that it must not replace; ``-`` is stdin.
+    `option`: name of the output in errors.
+    Raises `InputError`: the directory is missing or not writable, the path is a
+        directory or too long, the file is read-only, or it is an input under this or
+        another name.
     """
     if output is None or str(output) == "-":
         return
@@ -57,17 +49,11 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
 def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> None:
     """Refuse output files that could not be written in the end, before any work is done.
 
-    Parameters
-    ----------
-    outputs : mapping of str to Path or None
-        Files by option; only ``--output`` may be ``-``, and ``--chart`` must be a picture.
-    *inputs : str or Path
-        Files that they must not replace.
-
-    Raises
-    ------
-    InputError
-        As `check_writable`, naming the option; or two options share a file.
+    `outputs`: files by option; only ``--output`` may be ``-``, and ``--chart`` must be
+        a picture.
+    `inputs`: files that they must not replace.
+    Raises `InputError`: as `check_writable`, naming the option; or two options share a
+        file.
     """
     taken: dict[Path, str] = {}
     for option, path in outputs.items():
@@ -112,15 +98,8 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
 def check_folder(folder: Path, option: str) -> None:
     """Refuse a folder that is a file, before any work is done.
 
-    Parameters
-    ----------
-    option : str
-        Names it in errors.
-
-    Raises
-    ------
-    InputError
-        It is a file.
+    `option`: names it in errors.
+    Raises `InputError`: it is a file.
     """
     if folder.exists() and not folder.is_dir():
         message = "expected a folder, this is a file"
@@ -130,15 +109,8 @@ def check_folder(folder: Path, option: str) -> None:
 def make_folder(folder: Path, option: str) -> None:
     """Make a folder where there is none.
 
-    Parameters
-    ----------
-    option : str
-        Names it in errors.
-
-    Raises
-    ------
-    InputError
-        It cannot be made.
+    `option`: names it in errors.
+    Raises `InputError`: it cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,19 +139,10 @@ def print_json(data: object) -> None:
 def deliver(document: Document, output: Path | None, *, as_json: bool) -> bool:
     """Write `document` to the output file and, as JSON, to stdout.
 
-    Parameters
-    ----------
-    document : model, list of models or dict
-        What to write; a dict is plain data.
-    output : Path or None
-        The file; ``-`` is stdout, None none.
-    as_json : bool
-        Whether stdout gets the JSON too.
-
-    Returns
-    -------
-    bool
-        Whether JSON went to stdout.
+    `document`: what to write; a dict is plain data.
+    `output`: the file; ``-`` is stdout, None none.
+    `as_json`: whether stdout gets the JSON too.
+    Returns: whether JSON went to stdout.
     """
     to_stdout = as_json or str(output) == "-"
     if output is None and not to_stdout:
@@ -195,12 +158,7 @@ def deliver(document: Document, output: Path | None, *, as_json: bool) -> bool:
 def save(path: Path, data: str | bytes) -> None:
     """Write a file; an error is postponed until the command has reported what it has found.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    data : str or bytes
-        Its content; text is written as UTF-8.
+    `data`: its content; text is written as UTF-8.
     """
     try:
         write_bytes(path, data.encode() if isinstance(data, str) else data)
@@ -211,12 +169,8 @@ def save(path: Path, data: str | bytes) -> None:
 def write_chart(path: Path | None, chart: LineChart | None) -> None:
     """Draw a chart into a file; warn if there is none.
 
-    Parameters
-    ----------
-    path : Path or None
-        None: nothing is wanted.
-    chart : LineChart or None
-        None: there is nothing to draw.
+    `path`: none: nothing is wanted.
+    `chart`: none: there is nothing to draw.
     """
     if path is None:
         return

@@ -82,10 +82,7 @@ class Given:
 def read_given(files: list[Path]) -> Given:
     """Read one or two files, in either order: an instance is what has a ``kind``.
 
-    Raises
-    ------
-    InputError
-        A file cannot be read, or they do not belong together.
+    Raises `InputError`: a file cannot be read, or they do not belong together.
     """
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
         raise InputError("expected an instance, a result, or one of each")

@@ -30,25 +30,10 @@ def solve(
 ) -> Result:
     """Optimise an instance with progress on stderr.
 
-    Parameters
-    ----------
-    path : str or Path
-        File of the instance, for errors.
-    instance : Instance
-        The instance.
-    options : SolveOptions
-        Limits and seed.
-    reporting : Reporting
-        Whether to show no progress, or every event.
-    label : str
-        Beginning of the lines of progress.
-    **more
-        More keywords of `ppsolve.optimize`.
-
-    Returns
-    -------
-    Result
-        As from `ppsolve.optimize`.
+    `path`: file of the instance, for errors.
+    `reporting`: whether to show no progress, or every event.
+    `label`: beginning of the lines of progress.
+    `more`: more keywords of `ppsolve.optimize`.
     """
     shown = progress(
         instance.name,
@@ -71,17 +56,7 @@ def solve(
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
     """Return the exit code of the process for a result.
 
-    Parameters
-    ----------
-    result : Result
-        The result.
-    fail_on_gap : float, optional
-        Largest gap that is no failure.
-
-    Returns
-    -------
-    ExitCode
-        As in the README's table.
+    `fail_on_gap`: largest gap that is no failure.
     """
     if result.stop_reason is StopReason.INTERRUPTED:
         return ExitCode.INTERRUPTED
@@ -99,21 +74,11 @@ def simulate_entry(
 ) -> HeuristicEntry:
     """Run a heuristic; one that is not applicable gives an entry with the reason.
 
-    Parameters
-    ----------
-    instance : Instance
-        A validated instance.
-    name : str
-        Name of the heuristic.
-    group_size : int or None
-        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
-    exact : bool
-        Refuse times without a common tick instead of rounding them up.
-
-    Returns
-    -------
-    HeuristicEntry
-        With the schedule, or with the reason why there is none.
+    `name`: name of the heuristic.
+    `group_size`: micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by
+        default.
+    `exact`: refuse times without a common tick instead of rounding them up.
+    Returns: with the schedule, or with the reason why there is none.
     """
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
@@ -135,17 +100,9 @@ def refuse_not_applicable(entry: HeuristicEntry) -> None:
 def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     """Print the order of a result or heuristic's entry, for other programs.
 
-    Parameters
-    ----------
-    found : Result or HeuristicEntry or None
-        The result or entry, if there is one.
-    source : str
-        Name of the file or instance in errors.
-
-    Raises
-    ------
-    InputError
-        There is no order; with the reason if it is known.
+    `found`: the result or entry, if there is one.
+    `source`: name of the file or instance in errors.
+    Raises `InputError`: there is no order; with the reason if it is known.
     """
     kind = None if found is None or found.kind is None else known_kind(found.kind)
     lines = None if kind is None or found is None else kind.order_lines(found)

@@ -26,12 +26,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
 class Constraints:
     """Adds the rules of the problem to a model.
 
-    Attributes
-    ----------
-    memory_is_exact : bool
-        The memory rules added so far are exactly the problem's.
-    has_many_literals, has_plain_intervals : bool
-        As of `ppsolve.solver.exact.parameters.ModelTraits`, of the rules added so far.
+    `memory_is_exact`: the memory rules added so far are exactly the problem's.
     """
 
     def __init__(
@@ -48,10 +43,7 @@ class Constraints:
     def add_all(self) -> Iterator[None]:
         """Add every rule, then the redundant ones: a new one is a module and one more line here.
 
-        Yields
-        ------
-        None
-            Between parts that take some milliseconds.
+        Yields: between parts that take some milliseconds.
         """
         yield from self._pins()
         yield from self._precedences()

@@ -71,10 +71,8 @@ class Machines:
         from the last op one from the beginning and to the end. Pools of other resources are left
         out: every schedule of the whole is one of the part.
 
-        Raises
-        ------
-        TooManyWaysError
-            There are more than `ModelParams.device_paths` paths from left-out ops.
+        Raises `TooManyWaysError`: there are more than `ModelParams.device_paths` paths
+            from left-out ops.
         """
         kept = np.zeros(self.problem.num_ops, dtype=np.bool_)
         for resource in resources:

@@ -230,19 +230,10 @@ def solve_exactly(
     accepts it. Otherwise the remaining time goes to amounts rounded up, whose schedules are all
     valid.
 
-    Parameters
-    ----------
-    board : Board
-        Gives the first incumbent and bound, and is told of better ones.
-    company : Company
-        Other searches of the problem.
-    params : BisectionParams
-        Budgets of the questions.
-
-    Returns
-    -------
-    ExactAnswer
-        A valid schedule, if any, and a bound of the problem itself, in ticks.
+    `board`: gives the first incumbent and bound, and is told of better ones.
+    `company`: other searches of the problem.
+    `params`: budgets of the questions.
+    Returns: a valid schedule, if any, and a bound of the problem itself, in ticks.
     """
     began = time.monotonic()
     known, lower = board.schedule, board.bound.value

@@ -32,22 +32,11 @@ class Demands:
 def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: int) -> Demands:
     """Scale the amounts of `holds` into small integers, exactly where that is possible.
 
-    Parameters
-    ----------
-    holds : Holds
-        A pool's holds.
-    limit : Fraction
-        Largest amount that may be in use, allowed excess included.
-    rounding : {"up", "down"}
-        Where no small exact scale is found: up keeps every schedule within the limit, down keeps
-        every allowed schedule.
-    horizon : int
-        Latest end in ticks: the shorter it is, the finer the integers may be.
-
-    Returns
-    -------
-    Demands
-        One integer per hold, in the order of `holds`, and the capacity.
+    `limit`: largest amount that may be in use, allowed excess included.
+    `rounding`: where no small exact scale is found: up keeps every schedule within the
+        limit, down keeps every allowed schedule.
+    `horizon`: latest end in ticks: the shorter it is, the finer the integers may be.
+    Returns: one integer per hold, in the order of `holds`, and the capacity.
     """
     largest = _largest_capacity(len(holds.amount), horizon)
     available = limit - holds.base
@@ -136,15 +125,9 @@ class OrderLiterals:
     def before(self, first: int, second: int) -> cp_model.LiteralT:
         """Return the literal for an op ending before another one starts.
 
-        Parameters
-        ----------
-        first, second : int
-            Ops of one resource that take time; an op is not before itself.
-
-        Returns
-        -------
-        LiteralT
-            The same one for both questions of a pair.
+        `first`, `second`: ops of one resource that take time; an op is not before
+            itself.
+        Returns: the same one for both questions of a pair.
         """
         known = self.known(first, second)
         if known is not None:
@@ -153,13 +136,7 @@ class OrderLiterals:
         return literal if first < second else ~literal
 
     def known(self, first: int, second: int) -> bool | None:
-        """Return true if an op must end before another one starts, None where that is open.
-
-        Parameters
-        ----------
-        first, second : int
-            As for `before`.
-        """
+        """Return true if an op must end before another one starts, None where that is open."""
         if first == second or self._is_known(second, first):
             return False
         return True if self._is_known(first, second) else None
@@ -195,10 +172,8 @@ class OrderLiterals:
         A hold is in use there if its acquiring op came first or is the op itself, and its releasing
         op comes later.
 
-        Parameters
-        ----------
-        holds, demands
-            Holds of a pool whose ops share a resource, and their demands.
+        `holds`, `demands`: holds of a pool whose ops share a resource, and their
+            demands.
         """
         ops = zip(holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True)
         parts = list(ops)

@@ -68,24 +68,11 @@ class CpsatModel:
     def build(cls, implied: ImpliedOrder, question: Question, clock: Clock) -> Self | None:
         """Build the model of a problem.
 
-        Parameters
-        ----------
-        question : Question
-            Its known schedule is in index order.
-        clock : Clock
-            Asked between parts of the rules.
-
-        Returns
-        -------
-        CpsatModel or None
-            None where some op has no possible start.
-
-        Raises
-        ------
-        OutOfTimeError
-            The clock is over.
-        MemoryInfeasible
-            A pool's capacity cannot be kept.
+        `question`: its known schedule is in index order.
+        `clock`: asked between parts of the rules.
+        Returns: none where some op has no possible start.
+        Raises `OutOfTimeError`: the clock is over; `MemoryInfeasible`: a pool's
+            capacity cannot be kept.
         """
         _ask(clock)
         hint, upper = question.known, question.upper
@@ -102,13 +89,7 @@ class CpsatModel:
         return model
 
     def fill(self, question: Question, clock: Clock) -> None:
-        """Add every rule, the objective and a hint.
-
-        Parameters
-        ----------
-        question, clock
-            As for `build`, with the same errors.
-        """
+        """Add every rule, the objective and a hint."""
         for _ in self.constraints.add_all():
             _ask(clock)
         add_objective(self.variables, self.implied)
@@ -133,15 +114,7 @@ def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
 
     That keeps every rule and the objective, see `ppsolve.solver.structure.implied`.
 
-    Parameters
-    ----------
-    implied, schedule
-        The problem with its families, and a valid schedule of it.
-
-    Returns
-    -------
-    Schedule
-        Valid too.
+    `implied`, `schedule`: the problem with its families, and a valid schedule of it.
     """
     start = schedule.start.copy()
     for family in implied.problem.families:

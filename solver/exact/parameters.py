@@ -30,14 +30,9 @@ def configured(
 ) -> cp_model.CpSolver:
     """Return a solver with the limits of a search and the parameters that suit its model.
 
-    Parameters
-    ----------
-    limits : SearchLimits
-        Limits and kind of the search.
-    spent : float
-        Wall seconds of the limit that were used before.
-    traits : ModelTraits, optional
-        What the model is like; by default nothing special.
+    `limits`: limits and kind of the search.
+    `spent`: wall seconds of the limit that were used before.
+    `traits`: what the model is like; by default nothing special.
     """
     traits = traits or ModelTraits()
     solver = cp_model.CpSolver()

@@ -43,15 +43,7 @@ class SearchLimits:
         )
 
     def less(self, seconds: float, units: float) -> SearchLimits:
-        """Return the limits minus the time used, never below 0.
-
-        Parameters
-        ----------
-        seconds : float
-            Wall time used.
-        units : float
-            Deterministic time used.
-        """
+        """Return the limits minus the time used, never below 0."""
         return replace(
             self,
             seconds=_left(self.seconds, seconds),

@@ -66,12 +66,8 @@ class SharedIncumbent:
     def note_solution(self, starts: list[int], value: int) -> None:
         """Take a solution of CP-SAT, and propose it where it is the best one.
 
-        Parameters
-        ----------
-        starts : list of int
-            Values of the model's variables, the starts first, in ticks.
-        value : int
-            Its objective, in ticks.
+        `starts`: values of the model's variables, the starts first, in ticks.
+        `value`: its objective, in ticks.
         """
         with self._lock:
             if self._is_closed:
@@ -196,10 +192,7 @@ class SolverRun:
     def status(self) -> int | None:
         """CP-SAT's status, None while it is at work.
 
-        Raises
-        ------
-        Exception
-            Whatever CP-SAT or a callback raised on the thread.
+        Raises `Exception`: whatever CP-SAT or a callback raised on the thread.
         """
         if self._error is not None:
             raise self._error
@@ -211,12 +204,7 @@ def await_abandoned(code: int = 1, patience: float = WAIT.exit) -> None:
 
     A thread of CP-SAT that comes back to an interpreter which is shutting down aborts the process.
 
-    Parameters
-    ----------
-    code : int
-        Exit code of the process if it ends here.
-    patience : float
-        Seconds.
+    `code`: exit code of the process if it ends here.
     """
     deadline = time.monotonic() + patience
     ended = [run.stop(max(0.0, deadline - time.monotonic())) for run in _ABANDONED]
@@ -316,12 +304,8 @@ def stop_reason(
 ) -> StopReason:
     """Return why CP-SAT ended: a proof, or the limit that was reached.
 
-    Parameters
-    ----------
-    solver, status, limits
-        The solver after its run, its status, and the limits of the run.
-    interrupted : bool
-        Somebody pressed Ctrl-C.
+    `solver`, `status`, `limits`: the solver after its run, its status, and the limits
+        of the run.
     """
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
@@ -344,24 +328,13 @@ def solve(
 ) -> ExactAnswer:
     """Minimise the problem's objective with CP-SAT.
 
-    Parameters
-    ----------
-    question : Question
-        Bounds, known schedule and form of the model.
-    board : Board, optional
-        A board of this problem. Schedules that are surely valid are proposed, bounds are raised
-        where `upper` is None. A better incumbent ends the search at the bound or within the gap.
-
-    Returns
-    -------
-    ExactAnswer
-        Its schedule is None where the time did not suffice to build the model. Check the schedule
-        before it is used.
-
-    Raises
-    ------
-    MemoryInfeasible
-        A pool's capacity cannot be kept.
+    `question`: bounds, known schedule and form of the model.
+    `board`: a board of this problem. Schedules that are surely valid are proposed,
+        bounds are raised where `upper` is None. A better incumbent ends the search at
+        the bound or within the gap.
+    Returns: its schedule is None where the time did not suffice to build the model.
+        Check the schedule before it is used.
+    Raises `MemoryInfeasible`: a pool's capacity cannot be kept.
     """
     clock, lower = limits.start(), question.lower
     known = None if question.known is None else index_ordered(implied, question.known)
@@ -383,21 +356,10 @@ def solve(
 class QuestionSearch:
     """A search that asks CP-SAT short questions of one worker each, within the limits of all.
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem.
-    board : Board
-        Its board, with a schedule.
-    limits : SearchLimits
-        Limits of the whole search.
-
-    Attributes
-    ----------
-    spent : float
-        Deterministic time of all questions so far.
-    is_interrupted : bool
-        Whether Ctrl-C ended a question.
+    `board`: its board, with a schedule.
+    `limits`: limits of the whole search.
+    `spent`: deterministic time of all questions so far.
+    `is_interrupted`: whether Ctrl-C ended a question.
     """
 
     implied: ImpliedOrder
@@ -422,14 +384,8 @@ class QuestionSearch:
     ) -> ExactAnswer:
         """Return the answer to a question about a part, or the whole.
 
-        Parameters
-        ----------
-        implied, question
-            As for `solve`.
-        units : float
-            Deterministic time for it.
-        **more
-            Other fields of `SearchLimits`.
+        `units`: deterministic time for it.
+        `more`: other fields of `SearchLimits`.
         """
         most = self.limits.deterministic
         limits = replace(

@@ -48,18 +48,13 @@ class FixedOrderGraph:
     A device span runs from the start of a device to its end. When devices may start stays here, so
     each op has one tail for all devices: the longest path to the end of a device, less that start.
 
-    Attributes
-    ----------
-    schedule : Schedule
-        The same orders, every op as early as they and the starts of devices allow.
-    tail : int64[n]
-        Least ticks from an op's start to the end of the problem of any window.
-    shift : int
-        Value of any window's problem less that of the schedule, in ticks.
-    levels : list of PoolLevel
-        The pools whose capacity precedences do not say exactly.
-    slope : int
-        Most ticks that a slanted border may move from one device to the next.
+    `schedule`: the same orders, every op as early as they and the starts of devices
+        allow.
+    `tail`: int64[n], least ticks from an op's start to the end of the problem of any
+        window.
+    `shift`: value of any window's problem less that of the schedule, in ticks.
+    `levels`: the pools whose capacity precedences do not say exactly.
+    `slope`: most ticks that a slanted border may move from one device to the next.
     """
 
     def __init__(self, implied: ImpliedOrder, schedule: Schedule) -> None:
@@ -103,17 +98,9 @@ class FixedOrderGraph:
         Ops before stay where they are and give release times; those behind keep their orders and
         give tails.
 
-        Parameters
-        ----------
-        first, last : int
-            Places of the first op and behind the last one.
-        slant : int
-            Of the sequence: -1, 0 or 1.
-
-        Returns
-        -------
-        Subproblem
-            Its problem has one op more: the end of the whole schedule.
+        `first`, `last`: places of the first op and behind the last one.
+        `slant`: of the sequence: -1, 0 or 1.
+        Returns: its problem has one op more: the end of the whole schedule.
         """
         place, sequence = np.zeros(self.problem.num_ops, dtype=np.int64), self.sequence(slant)
         place[sequence[first:]] = 1
@@ -231,14 +218,9 @@ def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntAr
 def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
     """Return the fields of the problem of some ops that precedences and memory do not change.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops without given starts.
-    ops : int64[k]
-        Ops of it.
-    more : int
-        Ops without resources that follow them.
+    `problem`: n ops without given starts.
+    `ops`: int64[k].
+    `more`: ops without resources that follow them.
     """
     columns, none = columns_of(problem, ops), np.full(more, FREE)
     pointer = columns["resource_ptr"]
@@ -290,10 +272,8 @@ class PoolLevel:
     def within(self, number: IntArray, place: IntArray) -> Pool | None:
         """Return the pool with what the ops before a window leave in use; None if all fits anyhow.
 
-        Parameters
-        ----------
-        number, place : int64[n]
-            Number of each op in the window, and its place as of `Subproblem`.
+        `number`, `place`: int64[n], number of each op in the window, and its place as
+            of `Subproblem`.
         """
         pool, whole = self.pool, self.whole
         taken, given = place[pool.acquire_op], place[pool.release_op]
@@ -331,17 +311,9 @@ def hold_full(part: Subproblem, goal: int) -> Held | None:
     as now, others have to be left sooner. Once each path is shortened in some window, the schedule
     is.
 
-    Parameters
-    ----------
-    part : Subproblem
-        k ops.
-    goal : int
-        Ticks below which paths from other devices need not fall, less than the known value.
-
-    Returns
-    -------
-    Held or None
-        None where no device is full, or no path from another one exceeds the goal.
+    `goal`: ticks below which paths from other devices need not fall, less than the
+        known value.
+    Returns: none where no device is full, or no path from another one exceeds the goal.
     """
     problem, count = part.problem, len(part.ops)
     left = part.known.end[:count] + part.tail

@@ -55,15 +55,8 @@ class Variables:
     def hold(self, holds: Holds, index: int) -> cp_model.IntervalVar:
         """Return the interval of one hold, from the start of an op to the end of another.
 
-        Parameters
-        ----------
-        index : int
-            Number of the hold.
-
-        Returns
-        -------
-        IntervalVar
-            A new interval of variable size.
+        `index`: number of the hold.
+        Returns: a new interval of variable size.
         """
         first, last = int(holds.acquire[index]), int(holds.release[index])
         horizon = self.windows.horizon
@@ -76,10 +69,7 @@ class Variables:
     def order(self, first: int, second: int) -> cp_model.IntVar:
         """Return the literal for the first of two ops running before the second, not after it.
 
-        Parameters
-        ----------
-        first, second : int
-            Ops of one resource, the smaller number first.
+        `first`, `second`: ops of one resource, the smaller number first.
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
@@ -117,10 +107,7 @@ class Variables:
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
     """Tie the objective variable to the starts and minimise it.
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        Leaves few ops that can be first or last.
+    `implied`: leaves few ops that can be first or last.
     """
     match implied.problem.objective:
         case Objective.DEVICE_SPAN:

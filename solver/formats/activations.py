@@ -43,17 +43,9 @@ def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[st
 
     Where layers of a stage recompute, its one mode says how many: ``2 full``.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        With the modes of its stages, or of its layers.
-    settings : Settings
-        Says which layers the model has.
-
-    Returns
-    -------
-    tuple of mapping of str to int
-        Empty where the split is not known, or a stage has several modes.
+    `program`: with the modes of its stages, or of its layers.
+    `settings`: says which layers the model has.
+    Returns: empty where the split is not known, or a stage has several modes.
     """
     letters = letters_of(program, settings.model)
     if letters is None or any(len(set(row)) > 1 for row in program.modes):
@@ -78,14 +70,9 @@ def modes_in(program: RuntimeProgram) -> set[str]:
 def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) -> Settings:
     """Return settings that say how many layers a runtime recomputes as a whole.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        Stages or layers in the mode `FULL` recompute all of a layer.
-    settings : Settings
-        Kept where they say it, or a mode has another name.
-    target : str
-        Name of the runtime.
+    `program`: stages or layers in the mode `FULL` recompute all of a layer.
+    `settings`: kept where they say it, or a mode has another name.
+    `target`: name of the runtime.
     """
     if target not in COUNTED or settings.recomputed is not None:
         return settings
@@ -101,20 +88,11 @@ def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) ->
 def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> Iterator[str]:
     """Yield what the reader of an exported file has to set by hand.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        With the modes of its stages.
-    settings : Settings
-        Layers that are recomputed, where they are given.
-    target : str
-        Name of the runtime.
-
-    Raises
-    ------
-    InputError
-        The runtime cannot do what a stage does with its activations, or it has to be told in
-        layers; names the stage.
+    `program`: with the modes of its stages.
+    `settings`: layers that are recomputed, where they are given.
+    `target`: name of the runtime.
+    Raises `InputError`: the runtime cannot do what a stage does with its activations,
+        or it has to be told in layers; names the stage.
     """
     rows = [sorted(set(row)) for row in program.modes or program.layer_modes]
     if target == "json" or all(row == [KEEP] for row in rows):

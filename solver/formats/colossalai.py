@@ -30,18 +30,10 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
 
     Raises `InputError` where the placement, an op or the order of micro-batches cannot be said.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program, each kind of op in index order per stage.
-    settings : Settings
-        Not used.
-
-    Returns
-    -------
-    str
-        JSON with the arguments ``pp_size``, ``num_model_chunks``, ``num_microbatches`` and
-        ``scheduler_nodes`` of the plugin; nodes are the fields of ``ScheduledNode``.
+    `program`: the program, each kind of op in index order per stage.
+    Returns: JSON with the arguments ``pp_size``, ``num_model_chunks``,
+        ``num_microbatches`` and ``scheduler_nodes`` of the plugin; nodes are the fields
+        of ``ScheduledNode``.
     """
     COLOSSALAI.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches

@@ -14,18 +14,9 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
 
     Raises `InputError` where micro-batches would have to be renumbered, and may not be.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program.
-    may_permute : bool
-        Renumber micro-batches that may differ from each other: the data must then be fed in
-        another order, that of `RuntimeProgram.microbatches`.
-
-    Returns
-    -------
-    RuntimeProgram
-        Forwards of the last stage run in the order 0, 1, 2, ...
+    `may_permute`: renumber micro-batches that may differ from each other: the data must
+        then be fed in another order, that of `RuntimeProgram.microbatches`.
+    Returns: forwards of the last stage run in the order 0, 1, 2, .
     """
     last = program.num_stages - 1
     row = program.actions(program.stage_to_rank[last])

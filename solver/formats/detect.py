@@ -45,19 +45,11 @@ def read_trace(
     Steps whose times are impossible are left out, with a warning. Raises `InputError` where a file
     cannot be read, is of no or another format, the run is not whole, or no step of it is possible.
 
-    Parameters
-    ----------
-    paths : sequence of str or Path
-        Files of one run, or folders of them.
-    format : str
-        A key of `READERS`, or ``auto``.
-    tolerance : int, optional
-        Nanoseconds by which clocks may be off; by default as `tolerance_of` says for each step.
-
-    Returns
-    -------
-    Trace
-        Its ops, sorted by step, replica, device and start.
+    `paths`: files of one run, or folders of them.
+    `format`: a key of `READERS`, or ``auto``.
+    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of`
+        says for each step.
+    Returns: its ops, sorted by step, replica, device and start.
     """
     if format not in {*READERS, "auto"}:
         hint = did_you_mean(format, ("auto", *READERS))

@@ -80,19 +80,9 @@ def parse_layout(
 
     Raises `InputError` where Megatron-LM refuses the string; says why.
 
-    Parameters
-    ----------
-    text : str
-        The string.
-    num_ranks : int
-        Pipeline ranks.
-    num_layers, mtp_layers : int, optional
-        Decoder layers, and layers of multi-token prediction, that it must have; by default any.
-
-    Returns
-    -------
-    MegatronLayout
-        The layers of each stage.
+    `num_layers`, `mtp_layers`: decoder layers, and layers of multi-token prediction,
+        that it must have; by default any.
+    Returns: the layers of each stage.
     """
     layout = MegatronLayout(tuple(_unrolled(text).split("|")), num_ranks)
     for number, stage in enumerate(layout.stages):
@@ -151,17 +141,8 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
 
     Raises `InputError` where it is no list of numbers.
 
-    Parameters
-    ----------
-    text : str
-        The numbers.
-    option : str
-        Where they were given, for the error.
-
-    Returns
-    -------
-    tuple of int
-        One number per stage.
+    `option`: where they were given, for the error.
+    Returns: one number per stage.
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
@@ -188,17 +169,10 @@ def entries_of(program: RuntimeProgram, model: str | None) -> tuple[int, ...] | 
     The split of a pipeline with `layers` counts the equal ones: the first stage has its first layer
     as well, the last stage its last one. Other splits count whatever the list holds.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program, with the number of layers of each stage where it is known.
-    model : str, optional
-        All layers in order, as for `letters_of`, which refuses other numbers of them.
-
-    Returns
-    -------
-    tuple of int, or None
-        None where the split is not known.
+    `program`: the program, with the number of layers of each stage where it is known.
+    `model`: all layers in order, as for `letters_of`, which refuses other numbers of
+        them.
+    Returns: none where the split is not known.
     """
     letters = None if model is None else letters_of(program, model)
     if letters is not None:
@@ -218,18 +192,11 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
 
     Raises `InputError` where the model has another number of layers, or is none.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program, with the number of layers of each stage where it is known.
-    model : str, optional
-        All layers in order, such as ``Et*10L``; those of its plan by default. Else all that are
-        counted are decoder layers; the first stage has the embedding and the last one the loss.
-
-    Returns
-    -------
-    tuple of str, or None
-        Letters of each stage; None where the split is not known.
+    `program`: the program, with the number of layers of each stage where it is known.
+    `model`: all layers in order, such as ``Et*10L``; those of its plan by default. Else
+        all that are counted are decoder layers; the first stage has the embedding and
+        the last one the loss.
+    Returns: letters of each stage; None where the split is not known.
     """
     counts = counts_of(program)
     if counts is None:
@@ -265,17 +232,8 @@ def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     Raises `InputError` where the split is not known, or a stage has fewer decoder layers than are
     recomputed.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program.
-    settings : Settings
-        Says which layers the model has and how many are recomputed.
-
-    Returns
-    -------
-    tuple of int
-        One number per stage.
+    `settings`: says which layers the model has and how many are recomputed.
+    Returns: one number per stage.
     """
     letters = letters_of(program, settings.model)
     if letters is None:

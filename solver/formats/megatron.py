@@ -36,17 +36,7 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
 
     Raises `InputError` where the placement, the order or the split is one that no flags say.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program.
-    settings : Settings
-        Says which layers the model has.
-
-    Returns
-    -------
-    str
-        The flags.
+    `settings`: says which layers the model has.
     """
     order = MEGATRON.order_of(program.rows, program.shape)
     ranks, chunks = program.shape.num_ranks, program.shape.chunks
@@ -161,16 +151,10 @@ NO_TIME = OneLayer(forward=Decimal(0), backward=Decimal(0))
 class LayerTimes(StrictModel):
     """Times of the layers of a model, and what else an instance needs.
 
-    Parameters
-    ----------
-    num_microbatches : int
-        Micro-batches of a step.
-    decoder : OneLayer or list of OneLayer
-        Times of every decoder layer, or of each.
-    embedding, mtp, loss : OneLayer, optional
-        Times of the other layers; none by default.
-    p2p : P2P
-        Transfers between stages on different ranks.
+    `num_microbatches`: micro-batches of a step.
+    `decoder`: times of every decoder layer, or of each.
+    `embedding`, `mtp`, `loss`: times of the other layers; none by default.
+    `p2p`: transfers between stages on different ranks.
     """
 
     name: str = "layout"
@@ -188,17 +172,10 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
 
     Raises `InputError` where there are other numbers of decoder layers.
 
-    Parameters
-    ----------
-    layout : MegatronLayout
-        Layers of each stage.
-    times : LayerTimes
-        Times of the layers; backwards are split where those of all given layers are.
-
-    Returns
-    -------
-    PipelineInstance
-        Stages take as long as their layers together; empty stages take no time.
+    `layout`: layers of each stage.
+    `times`: times of the layers; backwards are split where those of all given layers
+        are.
+    Returns: stages take as long as their layers together; empty stages take no time.
     """
     stages = _layers_of_stages(layout, times)
     given = [layer for stage in stages for layer in stage if layer is not NO_TIME]
@@ -317,19 +294,11 @@ def _found(value: Any) -> str:
 def interleaved_calls(devices: int, chunks: int, microbatches: int) -> Iterator[tuple[int, int]]:
     """Yield chunk and micro-batch of every forward call of a device, in Megatron's order.
 
-    Parameters
-    ----------
-    devices : int
-        Pipeline ranks, which is also the size of a group of micro-batches.
-    chunks : int
-        Model chunks of each rank.
-    microbatches : int
-        Micro-batches of a step.
-
-    Yields
-    ------
-    (int, int)
-        Chunk and micro-batch; backwards come in the same order, with the chunks reversed.
+    `devices`: pipeline ranks, which is also the size of a group of micro-batches.
+    `chunks`: model chunks of each rank.
+    `microbatches`: micro-batches of a step.
+    Yields: chunk and micro-batch; backwards come in the same order, with the chunks
+        reversed.
     """
     size = devices if chunks > 1 else microbatches
     for first in range(0, microbatches, size):

@@ -30,22 +30,12 @@ LISTS = {
 def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
     """Write the layers of a program in the order 1F1B as settings of MindFormers.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        With the layers of each stage.
-    settings : Settings
-        Says which layers the model has.
-
-    Returns
-    -------
-    str
-        JSON, which YAML contains, with ``parallel_config``, ``model`` and ``recompute_config``.
-
-    Raises
-    ------
-    InputError
-        The placement, the order, a layer or the modes of a stage cannot be said.
+    `program`: with the layers of each stage.
+    `settings`: says which layers the model has.
+    Returns: JSON, which YAML contains, with ``parallel_config``, ``model`` and
+        ``recompute_config``.
+    Raises `InputError`: the placement, the order, a layer or the modes of a stage
+        cannot be said.
     """
     MINDFORMERS.order_of(program.rows, program.shape)
     ranks, count, chunks = len(program.rows), program.num_microbatches, program.shape.chunks

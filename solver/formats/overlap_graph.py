@@ -20,15 +20,8 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
     `InputError` where the file cannot be read or is not JSON, a field is missing or wrong, or the
     graph is no program: names twice, unknown or later dependencies, collectives without their wait.
 
-    Parameters
-    ----------
-    path : str or Path
-        JSON file; ``-`` is standard input.
-
-    Returns
-    -------
-    tuple of OverlapInstance and list of str
-        The instance, and a warning for every field that was left out.
+    `path`: JSON file; ``-`` is standard input.
+    Returns: the instance, and a warning for every field that was left out.
     """
     source = source_name(path)
     with errors_in(source):

@@ -153,21 +153,12 @@ def shown_in(
     Raises `InputError` where there is no instance or no whole schedule, or the result has no such
     heuristic.
 
-    Parameters
-    ----------
-    data : object
-        A result, a heuristic's entry, a bare schedule or a plan, as read from JSON.
-    source : str
-        How errors name it.
-    heuristic : str, optional
-        Take the order of this heuristic of a result.
-    otherwise : Instance, optional
-        The instance of a document that carries none.
-
-    Returns
-    -------
-    Instance, TracedSchedule
-        What was solved, and its schedule under the name of the method, else of the status.
+    `data`: a result, a heuristic's entry, a bare schedule or a plan, as read from JSON.
+    `source`: how errors name it.
+    `heuristic`: take the order of this heuristic of a result.
+    `otherwise`: the instance of a document that carries none.
+    Returns: what was solved, and its schedule under the name of the method, else of the
+        status.
     """
     with errors_in(source):
         if not isinstance(data, dict):
@@ -185,19 +176,8 @@ def shown_in(
 def picture(name: str, shown: Sequence[TracedSchedule], sources: Sequence[str]) -> str:
     """Return schedules as the file of a viewer; those of one title are told apart by their sources.
 
-    Parameters
-    ----------
-    name : str
-        One of `PICTURES`.
-    shown : sequence of TracedSchedule
-        The schedules.
-    sources : sequence of str
-        Where each comes from.
-
-    Returns
-    -------
-    str
-        The text of the file.
+    `sources`: where each comes from.
+    Returns: the text of the file.
     """
     count = Counter(each.title for each in shown)
     named = [

@@ -142,19 +142,11 @@ def convert_pipefisher(
     Raises `InputError` without consent or files, and for a file that cannot be read or is no
     timeline, the same node twice, a folder that lacks a node, or a timeline without a pipeline.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Pickles, or folders of them; they count in human order of names (node 2 before node 10).
-    allow_pickle : bool
-        Consent to reading pickles at all.
-
-    Returns
-    -------
-    instance : KfacInstance
-        The last profiled step of every node in nanoseconds.
-    warnings : list of str
-        What is suspicious in it or was left out.
+    `paths`: pickles, or folders of them; they count in human order of names (node 2
+        before node 10).
+    `allow_pickle`: consent to reading pickles at all.
+    Returns: the last profiled step of every node in nanoseconds; what is suspicious in
+        it or was left out.
     """
     if not allow_pickle:
         raise InputError(
@@ -194,17 +186,9 @@ def _read_step(name: str, warnings: list[str]) -> Timeline:
 def timelines_document(timelines: Sequence[Timeline], name: str) -> dict[str, Any]:
     """Return the K-FAC instance of some timelines as it is written in JSON.
 
-    Parameters
-    ----------
-    timelines : sequence of Timeline
-        The profiled step of each node.
-    name : str
-        Name of the instance.
-
-    Returns
-    -------
-    dict
-        Fields of the instance.
+    `timelines`: the profiled step of each node.
+    `name`: name of the instance.
+    Returns: fields of the instance.
     """
     return {
         "kind": "kfac",
@@ -323,21 +307,11 @@ def schedule_labels(
     Raises `InputError` where there are no labels, they are no labels by device and iteration, or
     the heuristic is not among those of the result.
 
-    Parameters
-    ----------
-    data : JSON data
-        What `optimize` or `simulate` wrote.
-    source : str
-        How errors name it.
-    heuristic : str, optional
-        Take the schedule of this heuristic of a result.
-
-    Returns
-    -------
-    labels : list of list of list of str
-        By device and iteration, markers included.
-    warnings : list of str
-        One where the schedule breaks rules.
+    `data`: what `optimize` or `simulate` wrote.
+    `source`: how errors name it.
+    `heuristic`: take the schedule of this heuristic of a result.
+    Returns: by device and iteration, markers included; one where the schedule breaks
+        rules.
     """
     with errors_in(source):
         if not isinstance(data, dict):

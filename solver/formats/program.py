@@ -124,22 +124,13 @@ def read_program(
     Raises `InputError` where there is no readable schedule of a pipeline with one rank per stage,
     or it breaks a rule.
 
-    Parameters
-    ----------
-    data : object
-        The document as read from JSON.
-    instance : PipelineInstance, optional
-        The pipeline, by default the one that the result carries; the schedule must keep every
-        rule of it. A plan has its own.
-    heuristic : str, optional
-        Take the order of this heuristic of a result.
-    replica : int, optional
-        Take this replica of several, its devices and micro-batches counted from 0.
-
-    Returns
-    -------
-    RuntimeProgram
-        With the steps of every rank.
+    `data`: the document as read from JSON.
+    `instance`: the pipeline, by default the one that the result carries; the schedule
+        must keep every rule of it. A plan has its own.
+    `heuristic`: take the order of this heuristic of a result.
+    `replica`: take this replica of several, its devices and micro-batches counted from
+        0.
+    Returns: with the steps of every rank.
     """
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
@@ -228,17 +219,9 @@ def layer_types(
     Heuristics that say none have an even split. Raises `InputError` where a document says them in
     another form, or other layers than the pipeline has.
 
-    Parameters
-    ----------
-    data : dict
-        A result or an entry as read from JSON.
-    instance : PipelineInstance, optional
-        Its pipeline, where it is known.
-
-    Returns
-    -------
-    tuple of dict of str to int
-        One for each stage.
+    `data`: a result or an entry as read from JSON.
+    `instance`: its pipeline, where it is known.
+    Returns: one for each stage.
     """
     rows = data.get("layers")
     if instance is not None and instance.layers is not None:
@@ -270,17 +253,8 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
 
     Raises `InputError` where the result has no such heuristic.
 
-    Parameters
-    ----------
-    data : dict
-        A result as read from JSON.
-    heuristic : str
-        Name of the heuristic.
-
-    Returns
-    -------
-    dict
-        The entry.
+    `data`: a result as read from JSON.
+    `heuristic`: name of the heuristic.
     """
     entries = data.get("heuristics")
     rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []

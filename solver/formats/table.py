@@ -40,17 +40,9 @@ def read_table(paths: Sequence[str | Path]) -> Trace:
 def write_table(trace: Trace, suffix: str) -> str:
     """Return the text of a trace as a table of ops.
 
-    Parameters
-    ----------
-    trace : Trace
-        n ops.
-    suffix : str
-        ``.csv`` for CSV, anything else for JSON Lines.
-
-    Returns
-    -------
-    str
-        A line for each op, for CSV after a header; `read_table` gives the same ops again.
+    `suffix`: ``.csv`` for CSV, anything else for JSON Lines.
+    Returns: a line for each op, for CSV after a header; `read_table` gives the same ops
+        again.
     """
     rows = list(_rows(trace))
     if suffix != ".csv":

@@ -56,17 +56,7 @@ class Target:
         Raises `InputError` where the runtime has no such format, parameters or recomputed layers,
         or `model` is none.
 
-        Parameters
-        ----------
-        form : str, optional
-            One of its formats; its first one by default.
-        fsdp, model, recomputed
-            As in `Settings`, which calls `fsdp` shards.
-
-        Returns
-        -------
-        Settings
-            The settings.
+        `form`: one of its formats; its first one by default.
         """
         known = [each for each in self.formats if form in {None, each}]
         if form is not None and not known:

@@ -47,21 +47,12 @@ def torch_csv(
 ) -> str:
     """Write a program as PyTorch's schedule file.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        A program whose last stage runs micro-batches in order.
-    form : str
-        ``compute_only``: the runtime adds sends, receives and reductions; ``compute_comms``: they
-        are in the file.
-    shards : bool
-        With ``compute_comms``, gather the parameters of each stage before its first op and drop
-        them after its last one, as stages that are FSDP modules need.
-
-    Returns
-    -------
-    str
-        The text of the file.
+    `program`: a program whose last stage runs micro-batches in order.
+    `form`: ``compute_only``: the runtime adds sends, receives and reductions;
+        ``compute_comms``: they are in the file.
+    `shards`: with ``compute_comms``, gather the parameters of each stage before its
+        first op and drop them after its last one, as stages that are FSDP modules need.
+    Returns: the text of the file.
     """
     if form == "compute_only":
         return csv_text(program.rows)
@@ -124,26 +115,17 @@ def check_csv(
 
     Raises `InputError` where the file cannot be read, or no file can be of such a pipeline.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file; ``-`` is standard input.
-    instance : PipelineInstance
-        The pipeline that it is for.
-    order : tuple of int, optional
-        The micro-batch of the pipeline that stands at each index of the file; as many, in their
-        own order, by default. A pipeline with replicas needs that of one replica.
-    document : object, optional
-        A result, which claims the memory modes or the layers of stages that are open; every
-        activation is kept and layers are split evenly by default.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-
-    Returns
-    -------
-    list of Violation
-        Broken rules of the program, see `broken_rules` and `broken_exchanges`; where there are
-        none, those of its schedule.
+    `path`: the file; ``-`` is standard input.
+    `instance`: the pipeline that it is for.
+    `order`: the micro-batch of the pipeline that stands at each index of the file; as
+        many, in their own order, by default. A pipeline with replicas needs that of one
+        replica.
+    `document`: a result, which claims the memory modes or the layers of stages that are
+        open; every activation is kept and layers are split evenly by default.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
+    Returns: broken rules of the program, see `broken_rules` and `broken_exchanges`;
+        where there are none, those of its schedule.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
@@ -163,20 +145,12 @@ def convert_torch_csv(
 
     Raises `InputError` where the program breaks a rule of the runtime, or as for `check_csv`.
 
-    Parameters
-    ----------
-    path, instance, order, document, exact
-        As for `check_csv`.
-
-    Returns
-    -------
-    entry : HeuristicEntry
-        Named ``torch-csv``, with the schedule that starts each op as early as the order allows,
-        infeasible where that breaks a rule of the pipeline such as memory. Its micro-batches have
-        the numbers of the pipeline; where that has replicas, those of the file.
-    excess : float
-        Share of the optimum by which the schedule is above it at most, by the analytic bounds; of
-        the optimum of its modes and layers, and without a meaning where it breaks a rule.
+    Returns: named ``torch-csv``, with the schedule that starts each op as early as the
+        order allows, infeasible where that breaks a rule of the pipeline such as
+        memory. Its micro-batches have the numbers of the pipeline; where that has
+        replicas, those of the file; share of the optimum by which the schedule is above
+        it at most, by the analytic bounds; of the optimum of its modes and layers, and
+        without a meaning where it breaks a rule.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
@@ -219,17 +193,9 @@ def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
 
     Raises `InputError` where the file cannot be read, or holds no such list.
 
-    Parameters
-    ----------
-    path : str or Path
-        The JSON file; ``-`` is standard input.
-    instance : PipelineInstance
-        The pipeline.
-
-    Returns
-    -------
-    tuple of int
-        All micro-batches of the pipeline, those of one replica where it has several.
+    `path`: the JSON file; ``-`` is standard input.
+    Returns: all micro-batches of the pipeline, those of one replica where it has
+        several.
     """
     with errors_in(source_name(path)):
         order: Any = read_json(path)

@@ -24,20 +24,11 @@ def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) ->
 
     Raises `InputError` where the placement cannot be said, or the files would go to stdout.
 
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program, on a looped or a V placement.
-    settings : Settings
-        Says which layers the model has.
-    path : Path
-        Where the snippet goes; the others have the endings ``.csv`` and ``.toml``. With a path
-        that ends so the snippet ends in ``.py``.
-
-    Returns
-    -------
-    dict of Path to str
-        The texts of the files.
+    `program`: the program, on a looped or a V placement.
+    `settings`: says which layers the model has.
+    `path`: where the snippet goes; the others have the endings ``.csv`` and ``.toml``.
+        With a path that ends so the snippet ends in ``.py``.
+    Returns: the texts of the files.
     """
     if str(path) == "-":
         raise InputError("expected a file: there are three of them", field="--output")

@@ -45,11 +45,8 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
     continued with its last value, a longer one is cut. Raises `InputError` where the file cannot be
     read, is no JSON or YAML, needs the ``yaml`` extra, or a field is missing, unknown or wrong.
 
-    Returns
-    -------
-    tuple of PipelineInstance and list of str
-        The instance (fused backwards, no memory limit), and a warning for every list that was
-        continued or cut.
+    Returns: the instance (fused backwards, no memory limit), and a warning for every
+        list that was continued or cut.
     """
     source = source_name(path)
     with errors_in(source):

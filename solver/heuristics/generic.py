@@ -46,10 +46,7 @@ def list_backward_first(problem: Problem) -> Schedule:
 def list_serial(problem: Problem) -> Schedule:
     """Place ops one by one, longest tail first; weight gradients go into the gaps of the others.
 
-    Raises
-    ------
-    NotApplicableError
-        The problem has too many ops.
+    Raises `NotApplicableError`: the problem has too many ops.
     """
     most = 50_000  # takes 1 to 2 s; time may grow with the square of the ops
     if problem.num_ops > most:

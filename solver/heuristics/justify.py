@@ -64,15 +64,8 @@ class Justifier:
         With device spans no device ends later than its first start, or starts earlier than its last
         end, allows by the best span so far.
 
-        Parameters
-        ----------
-        schedule, rounds
-            A feasible schedule, and the number of pairs of passes.
-
-        Returns
-        -------
-        Schedule
-            Within the capacities, no worse than `schedule`.
+        `schedule`, `rounds`: a feasible schedule, and the number of pairs of passes.
+        Returns: within the capacities, no worse than `schedule`.
         """
         return self._justified(schedule, np.zeros(0, dtype=np.int64), rounds)
 
@@ -82,15 +75,7 @@ class Justifier:
         This is the perturbation of an iterated local search; the ops are the same ones in every
         run.
 
-        Parameters
-        ----------
-        schedule, rounds
-            As for `improve`.
-
-        Returns
-        -------
-        Schedule
-            Within the capacities, maybe a worse one.
+        Returns: within the capacities, maybe a worse one.
         """
         count, mean = self.problem.num_ops, float(self.problem.duration.mean())
         floor = np.zeros(count, dtype=np.int64)

@@ -123,17 +123,11 @@ class Lanes:
         They alone do not keep the capacity, as amounts that are held until later releases count
         too. All precedences here point from earlier to later micro-batches: they close no cycle.
 
-        Parameters
-        ----------
-        limits : int64[lanes]
-            Micro-batches in flight, at least 1 each.
-        wait_for_last : bool
-            A micro-batch counts until its last release instead of its first.
-
-        Returns
-        -------
-        Edges
-            From the release of micro-batch i to the acquire of micro-batch i + limit; lags are 0.
+        `limits`: int64[lanes], micro-batches in flight, at least 1 each.
+        `wait_for_last`: a micro-batch counts until its last release instead of its
+            first.
+        Returns: from the release of micro-batch i to the acquire of micro-batch i +
+            limit; lags are 0.
         """
         pairs = []
         for lane, limit in zip(self.each, limits.tolist(), strict=True):
@@ -147,17 +141,10 @@ class Lanes:
         The first micro-batches fill the lanes up to their limits, and those of the burst may do so
         again.
 
-        Parameters
-        ----------
-        limits : int64[lanes]
-            Micro-batches in flight at the beginning and at the end, at least 1 each.
-        burst : Burst
-            Limits in between.
-
-        Returns
-        -------
-        Edges
-            From first releases to acquires, and from last releases to first ones; lags are 0.
+        `limits`: int64[lanes], micro-batches in flight at the beginning and at the end,
+            at least 1 each.
+        Returns: from first releases to acquires, and from last releases to first ones;
+            lags are 0.
         """
         pairs = []
         for lane, most, steady in zip(

@@ -53,19 +53,10 @@ def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> Int
 
     An op before a pinned one has a tail that grows the earlier the pin.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    *edges : Edges
-        Further precedences. Without any, tails are found once per problem: nobody writes to them.
-    with_index_order : bool
-        Count index order of alike micro-batches too.
-
-    Returns
-    -------
-    int64[n]
-        Ticks; a cycle is a `DeadlockError`.
+    `edges`: further precedences. Without any, tails are found once per problem: nobody
+        writes to them.
+    `with_index_order`: count index order of alike micro-batches too.
+    Returns: int64[n], ticks; a cycle is a `DeadlockError`.
     """
     if edges:
         order = [index_order(problem)] if with_index_order else []
@@ -122,19 +113,10 @@ def favoured_backwards(
 ) -> IntArray:
     """Rank by longest tail, with forwards set back and noise added.
 
-    Parameters
-    ----------
-    problem, tail
-        n ops, and their tails, see `tails`.
-    favour : float
-        Ticks taken off the tails of forwards.
-    noise : float64[n]
-        Ticks added to each op's tail.
-
-    Returns
-    -------
-    int64[n]
-        Ranks, all different; the lowest goes first.
+    `problem`, `tail`: n ops, and their tails, see `tails`.
+    `favour`: ticks taken off the tails of forwards.
+    `noise`: float64[n], ticks added to each op's tail.
+    Returns: int64[n], ranks, all different; the lowest goes first.
     """
     key = tail - favour * problem.kind_mask("F") + noise
     return ranked(-np.rint(key).astype(np.int64))
@@ -169,26 +151,12 @@ def generate_parallel(
     At every moment, every idle resource starts the waiting op of the lowest rank that can start:
     all its resources are idle, its memory is free, and it ends before the next pinned op.
 
-    Parameters
-    ----------
-    problem, rule
-        n ops, and their priorities.
-    *edges : Edges
-        Further precedences, e.g. index order of alike micro-batches.
-    with_memory : bool
-        Ops wait for memory; otherwise capacities are ignored.
-
-    Returns
-    -------
-    Schedule
-        A pin that cannot be kept is overrun, which the checker reports.
-
-    Raises
-    ------
-    MemoryDeadlockError
-        Every op that is left waits for memory that is never released.
-    DeadlockError
-        The precedences have a cycle.
+    `problem`, `rule`: n ops, and their priorities.
+    `edges`: further precedences, e.g. index order of alike micro-batches.
+    `with_memory`: ops wait for memory; otherwise capacities are ignored.
+    Returns: a pin that cannot be kept is overrun, which the checker reports.
+    Raises `MemoryDeadlockError`: every op that is left waits for memory that is never
+        released; `DeadlockError`: the precedences have a cycle.
     """
     graph = graph_of(problem, *edges)
     memory = memory_of(problem) if with_memory else no_memory(problem)
@@ -233,24 +201,10 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     at which its resources are free for its whole duration and its memory from then on, inside its
     windows; an op whose windows are all over goes where its resources are free.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    rank : int64[n]
-        Priorities, all different; lowest first.
-    *edges : Edges
-        Further precedences.
-
-    Returns
-    -------
-    Schedule
-        Pinned ops start at their pins.
-
-    Raises
-    ------
-    MemoryDeadlockError
-        All ops that are left wait for memory that is never released.
+    `rank`: int64[n], priorities, all different; lowest first.
+    Returns: pinned ops start at their pins.
+    Raises `MemoryDeadlockError`: all ops that are left wait for memory that is never
+        released.
     """
     use, memory = resource_use_of(problem), memory_of(problem)
     graph = graph_of(problem, *edges)

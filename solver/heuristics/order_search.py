@@ -28,17 +28,8 @@ ORDERS = "order-search"
 def obstacle(problem: Problem, budget: OrderSearchBudget | None = None) -> str | None:
     """Return in words why the orders of a problem are not searched, None where they are.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    budget : OrderSearchBudget, optional
-        Says from how many ops on a step takes too long.
-
-    Returns
-    -------
-    str or None
-        What the problem lacks.
+    `budget`: says from how many ops on a step takes too long.
+    Returns: what the problem lacks.
     """
     most_ops = (budget or OrderSearchBudget()).most_ops
     if problem.num_ops > most_ops:
@@ -65,22 +56,13 @@ def order_search(
     same positions trade places as a whole. Each round is twice as long as the one before and begins
     from the best schedule.
 
-    Parameters
-    ----------
-    known : Schedule
-        A feasible schedule to improve, of a problem without an `obstacle`.
-    effort : Effort, optional
-        Clock, board and budgets. Better schedules are proposed to the board, and the search ends at
-        its bound.
-    steps : int, optional
-        Number of steps. Without a limited clock the schedule is the same on every machine.
-    seed : int
-        First random number, from 1 to 2**31 - 2.
-
-    Returns
-    -------
-    Schedule
-        No longer than `known`.
+    `known`: a feasible schedule to improve, of a problem without an `obstacle`.
+    `effort`: clock, board and budgets. Better schedules are proposed to the board, and
+        the search ends at its bound.
+    `steps`: number of steps. Without a limited clock the schedule is the same on every
+        machine.
+    `seed`: first random number, from 1 to 2**31 - 2.
+    Returns: no longer than `known`.
     """
     effort = effort or Effort()
     clock, budget = effort.clock, effort.params.orders
@@ -174,14 +156,9 @@ def order_state(
 ) -> OrderState:
     """Return the state of orders that kernels read.
 
-    Parameters
-    ----------
-    problem : Problem
-        A problem without an `obstacle`.
-    edges : list of Edges
-        Further precedences.
-    traders : tuple
-        Row and column of each op, ops of all rows, and columns, where rows may trade places.
+    `problem`: a problem without an `obstacle`.
+    `traders`: row and column of each op, ops of all rows, and columns, where rows may
+        trade places.
     """
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)

@@ -39,17 +39,10 @@ OwnFunction = Callable[..., Any]
 def own_heuristic(name: str, load: Callable[[], OwnFunction]) -> Heuristic:
     """Return the heuristic that a user's function is.
 
-    Parameters
-    ----------
-    name : str
-        Its name in reports.
-    load : callable
-        Returns the function; an `InputError` from it is the reason why the heuristic failed.
-
-    Returns
-    -------
-    Heuristic
-        Applies to every instance that is scheduled as one problem.
+    `name`: its name in reports.
+    `load`: returns the function; an `InputError` from it is the reason why the
+        heuristic failed.
+    Returns: applies to every instance that is scheduled as one problem.
     """
     return Heuristic(
         name,
@@ -76,10 +69,7 @@ def arguments_of(function: OwnFunction) -> tuple[str, ...]:
     The annotation of a parameter decides, where it names a problem or an instance; else its name.
     Parameters with a default are left alone.
 
-    Raises
-    ------
-    InputError
-        It takes neither, or something else besides.
+    Raises `InputError`: it takes neither, or something else besides.
     """
     try:
         taken = list(signature(function).parameters.values())
@@ -225,17 +215,10 @@ def _view(value: Any) -> Any:
 def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArray]:
     """Return orders of ops as numbers.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem of the ops.
-    orders : sequence of sequence of int or str
-        Ops by number or by name.
-
-    Raises
-    ------
-    InputError
-        An op that the problem does not have, or one that is there twice.
+    `problem`: the problem of the ops.
+    `orders`: ops by number or by name.
+    Raises `InputError`: an op that the problem does not have, or one that is there
+        twice.
     """
     every = range(problem.num_ops)
     known = dict(zip(problem.op_names(every), every, strict=True))
@@ -270,10 +253,8 @@ def load_function(spec: str) -> Callable[..., Any]:
     The folder of the file, or the current one for a module, is put at the end of ``sys.path``, so
     that it finds its neighbours and hides nothing that is installed.
 
-    Raises
-    ------
-    InputError
-        There is no such module or function, or its module cannot be imported; says why.
+    Raises `InputError`: there is no such module or function, or its module cannot be
+        imported; says why.
     """
     home, _, name = spec.rpartition(":")
     if not home or not name:

@@ -83,12 +83,8 @@ class ParallelSearch:
 def order_turns(known: Schedule, board: Board, params: HeuristicParams) -> Turns:
     """Return the search over orders in turns, each with other random numbers.
 
-    Parameters
-    ----------
-    known : Schedule
-        A schedule of a problem without an obstacle to this search.
-    board : Board
-        Each turn goes on from its schedule.
+    `known`: a schedule of a problem without an obstacle to this search.
+    `board`: each turn goes on from its schedule.
     """
     seeds = count(2)
 
@@ -103,10 +99,7 @@ def order_turns(known: Schedule, board: Board, params: HeuristicParams) -> Turns
 def sweep_turns(problem: Problem, board: Board, params: HeuristicParams) -> Turns:
     """Return the sweep in turns, each from where the last one ended.
 
-    Parameters
-    ----------
-    problem, board
-        The problem and a board of it.
+    `problem`, `board`: the problem and a board of it.
     """
     sweep: Sweep | None = None
 

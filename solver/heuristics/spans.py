@@ -23,17 +23,9 @@ def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:
     allow. The makespan may grow. A schedule with pinned ops, or with memory whose use does not
     follow from the orders alone, is returned as it is.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        A schedule without overlaps.
-    clock : Clock, optional
-        Once too little of it is left for another step, bisection stops.
-
-    Returns
-    -------
-    Schedule
-        A schedule with no larger device span.
+    `schedule`: a schedule without overlaps.
+    `clock`: once too little of it is left for another step, bisection stops.
+    Returns: a schedule with no larger device span.
     """
     problem, clock = schedule.problem, clock or Clock()
     if np.any(problem.pinned != FREE) or not orders_decide_memory(problem):

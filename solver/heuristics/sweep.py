@@ -59,21 +59,11 @@ def list_sweep(
     same problem gets the same schedule on every machine. With a limited clock the search goes on
     until it is over: schedules are shaken and new rules drawn.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    effort : Effort, optional
-        Clock, board and budgets. The board's incumbent is improved on as well, better schedules are
-        proposed, and the search ends at its bound.
-    steps : int, optional
-        Schedules that are tried once the effort is spent, and half as many rules before, instead of
-        going on until the clock is over.
-
-    Raises
-    ------
-    MemoryDeadlockError
-        Every rule gets stuck for want of memory.
+    `effort`: clock, board and budgets. The board's incumbent is improved on as well,
+        better schedules are proposed, and the search ends at its bound.
+    `steps`: schedules that are tried once the effort is spent, and half as many rules
+        before, instead of going on until the clock is over.
+    Raises `MemoryDeadlockError`: every rule gets stuck for want of memory.
     """
     effort = effort or Effort()
     sweep = Sweep(problem, effort.board, effort.clock, effort.params.sweep)
@@ -121,13 +111,7 @@ class Sweep:
             self.run(goes_on=True, steps=None)
 
     def run(self, *, goes_on: bool, steps: int | None) -> Schedule:
-        """Return the best schedule found; device spans are compacted.
-
-        Parameters
-        ----------
-        goes_on, steps
-            As of `list_sweep`.
-        """
+        """Return the best schedule found; device spans are compacted."""
         self._try_rules(max(self.params.least_rules, (steps or 0) // 2))
         if self.known is not None:
             known = self.known.schedule

@@ -288,25 +288,13 @@ def anneal(
 ) -> int:
     """Change a line step by step; take what is no more than a falling heat longer.
 
-    Parameters
-    ----------
-    lengths : Lengths
-        The flow.
-    room : AnnealingBuffers
-        Written.
-    plan : AnnealingParams
-        Steps and heat.
-    rng : int64[1]
-        State of the random numbers, 1 to 2^31 - 2; written.
-    line : int64[m * V]
-        Nodes in order, without overrun of any pool; becomes the best line.
-    row : int64[m]
-        Row of the micro-batch of each slot, times V; becomes that of the best line.
-
-    Returns
-    -------
-    int
-        Makespan of the best line in ticks; `NEVER` if the line given overruns a pool.
+    `rng`: int64[1], state of the random numbers, 1 to 2^31 - 2; written.
+    `line`: int64[m * V], nodes in order, without overrun of any pool; becomes the best
+        line.
+    `row`: int64[m], row of the micro-batch of each slot, times V; becomes that of the
+        best line.
+    Returns: makespan of the best line in ticks; `NEVER` if the line given overruns a
+        pool.
     """
     size, now, trial, steps, chain = len(line), room.now, room.trial, plan.steps, lengths.chain
     order = LineOrder(line, room.before, row)

@@ -54,15 +54,7 @@ def stored(kernel: str, key: str) -> bytes | None:
 
     A file is run only if nobody but this user and root can write it, and it is as `store` left it.
 
-    Parameters
-    ----------
-    kernel, key : str
-        Name of the kernel, and a hash of what its code depends on.
-
-    Returns
-    -------
-    bytes or None
-        The object file.
+    `kernel`, `key`: name of the kernel, and a hash of what its code depends on.
     """
     path = _file(kernel, key)
     if path is None:
@@ -88,12 +80,7 @@ def stored(kernel: str, key: str) -> bytes | None:
 def store(kernel: str, key: str, code: bytes) -> None:
     """Keep the code of a kernel, whole or not at all.
 
-    Parameters
-    ----------
-    kernel, key : str
-        Name of the kernel, and a hash of what its code depends on.
-    code : bytes
-        The object file.
+    `kernel`, `key`: name of the kernel, and a hash of what its code depends on.
     """
     path = _file(kernel, key)
     if path is None:

@@ -65,10 +65,8 @@ def is_compiled() -> bool:
 def answering_within(seconds: float) -> Iterator[None]:
     """Compile kernels only while there is time for it before an answer is due in some seconds.
 
-    Raises
-    ------
-    InputError
-        If the environment asks for a way to run kernels that there is not.
+    Raises `InputError`: if the environment asks for a way to run kernels that there is
+        not.
     """
     _asked()
     before = _state["due"]
@@ -90,10 +88,8 @@ def expect(steps: float) -> bool:
     Answers do not depend on it: compiled or not, a kernel returns the same integers. Returns
     whether so much work pays for compiled code.
 
-    Raises
-    ------
-    InputError
-        If the environment asks for a way to run kernels that there is not.
+    Raises `InputError`: if the environment asks for a way to run kernels that there is
+        not.
     """
     _state["steps"] += steps
     if _asked() == "never" or max(steps, _state["steps"] / PARAMS.in_all) < PARAMS.paying_steps:

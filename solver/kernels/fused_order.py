@@ -126,24 +126,13 @@ def search_fused(
 ) -> int:
     """Move ops in a list by simulated annealing at one temperature.
 
-    Parameters
-    ----------
-    ops, times : FusedOps, FusedTimes
-        n ops; room.
-    pace : FusedPace
-        What steps are tried and taken.
-    order : int64[n]
-        The list, in which each op comes after all that it waits for; becomes the last one.
-    best : int64[n]
-        The best list; becomes a better one where one was found.
-    found : int64[2 n + 1]
-        Written: start of each op in the best list, and the row of its option, or -1. At the end is
-        the state of the random numbers.
-
-    Returns
-    -------
-    int
-        Makespan of the best list in ticks, `NEVER` where a pool would overflow.
+    `pace`: what steps are tried and taken.
+    `order`: int64[n], the list, in which each op comes after all that it waits for;
+        becomes the last one.
+    `best`: int64[n], the best list; becomes a better one where one was found.
+    `found`: int64[2 n + 1], written: start of each op in the best list, and the row of
+        its option, or -1. At the end is the state of the random numbers.
+    Returns: makespan of the best list in ticks, `NEVER` where a pool would overflow.
     """
     count = len(order)
     known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng

@@ -162,17 +162,9 @@ def _chosen(
 def schedule_in_flight(pipeline: InFlightPipeline, state: InFlightState, start: Any) -> int:
     """Place every op: backwards first, then as many forwards as memory holds.
 
-    Parameters
-    ----------
-    pipeline, state : InFlightPipeline, InFlightState
-        The pipeline, and the state before any op.
-    start : int64[rows * S * count]
-        Becomes the starts in ticks.
-
-    Returns
-    -------
-    int
-        0, or -1 where all devices wait for good.
+    `pipeline`, `state`: the pipeline, and the state before any op.
+    `start`: int64[rows * S * count], becomes the starts in ticks.
+    Returns: 0, or -1 where all devices wait for good.
     """
     stages, count, rows = pipeline.stages, pipeline.microbatches, pipeline.rows
     wake, idle, done = state.wake, state.idle, state.done
@@ -215,19 +207,11 @@ def starts_in_flight(
 ) -> IntArray | None:
     """Return the starts of all ops by the list rule, None where all devices wait for good.
 
-    Parameters
-    ----------
-    times : (int64[rows * S], int64[rows * S])
-        `duration` and `ahead` of `InFlightPipeline`.
-    memory : (int64[S], int64[rows * S], int64[D])
-        Its `held`, `freed` and `room`.
-    count, patience : int
-        Micro-batches, and its `patience`.
-
-    Returns
-    -------
-    int64[rows * S * count] or None
-        In ticks.
+    `times`: (int64[rows * S], int64[rows * S]), `duration` and `ahead` of
+        `InFlightPipeline`.
+    `memory`: (int64[S], int64[rows * S], int64[D]), its `held`, `freed` and `room`.
+    `count`, `patience`: micro-batches, and its `patience`.
+    Returns: int64[rows * S * count] or None.
     """
     stages, rows, devices = len(device), len(times[0]) // len(device), len(memory[2])
     last_first = np.arange(stages)[::-1]

@@ -242,23 +242,12 @@ def justify(
 ) -> int:
     """Shake a schedule where a floor asks for it, then improve it by pairs of passes.
 
-    Parameters
-    ----------
-    problem : JustificationProblem
-        n ops.
-    buffers : PassBuffers
-        Written.
-    floor : int64[n] or int64[0]
-        Earliest starts in ticks of a pass to the left that comes first; empty: no such pass.
-    rounds : int
-        Number of passes to the right and to the left.
-    start : int64[n]
-        Starts of a feasible schedule in ticks; becomes the best schedule found after the shake.
-
-    Returns
-    -------
-    int
-        Objective of that schedule in ticks.
+    `floor`: int64[n] or int64[0], earliest starts in ticks of a pass to the left that
+        comes first; empty: no such pass.
+    `rounds`: number of passes to the right and to the left.
+    `start`: int64[n], starts of a feasible schedule in ticks; becomes the best schedule
+        found after the shake.
+    Returns: objective of that schedule in ticks.
     """
     goal, duration = problem.goal, problem.duration
     best = _value_of(goal, duration, start)

@@ -20,17 +20,10 @@ class Groups(NamedTuple):
 def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
     """Put ops into topological order.
 
-    Parameters
-    ----------
-    graph, missing : PrecedenceGraph, int64[n]
-        Precedences of n ops, and their number into each op; written.
-    order : int64[n]
-        Becomes the order.
-
-    Returns
-    -------
-    int
-        Number of ops in order; fewer than n where the precedences have a cycle.
+    `graph`, `missing`: PrecedenceGraph, int64[n], precedences of n ops, and their
+        number into each op; written.
+    `order`: int64[n].
+    Returns: number of ops in order; fewer than n where the precedences have a cycle.
     """
     known = 0
     for op in range(len(order)):
@@ -66,12 +59,10 @@ def _push_starts(graph: PrecedenceGraph, ops: Any, start: Any) -> None:
 def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
     """Raise starts until all precedences hold.
 
-    Parameters
-    ----------
-    graph, order : PrecedenceGraph, int64[n]
-        Precedences of n ops, and the ops in topological order.
-    start : int64[n]
-        Earliest starts alone, in ticks; become the earliest starts of all.
+    `graph`, `order`: PrecedenceGraph, int64[n], precedences of n ops, and the ops in
+        topological order.
+    `start`: int64[n], earliest starts alone, in ticks; become the earliest starts of
+        all.
     """
     _push_starts(graph, order, start)
 
@@ -80,12 +71,9 @@ def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
 def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
     """Raise tails until each is as long as every path from the start of its op.
 
-    Parameters
-    ----------
-    graph, order : PrecedenceGraph, int64[n]
-        Precedences of n ops, and the ops in topological order.
-    tail : int64[n]
-        Least ticks from each op's start to the end of all; raised.
+    `graph`, `order`: PrecedenceGraph, int64[n], precedences of n ops, and the ops in
+        topological order.
+    `tail`: int64[n], least ticks from each op's start to the end of all; raised.
     """
     duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
     for place in range(len(order) - 1, -1, -1):
@@ -120,19 +108,11 @@ def start_within(graph: PrecedenceGraph, groups: Groups, target: int, start: Any
     Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a
     feasible system changes no more after as many rounds as there are such edges.
 
-    Parameters
-    ----------
-    graph, groups : PrecedenceGraph, Groups
-        Precedences of n ops, numbered in topological order, and the ops of each device.
-    target : int
-        Largest span, in ticks.
-    start : int64[n]
-        Earliest starts alone; become the earliest starts of all.
-
-    Returns
-    -------
-    int
-        1, or 0 if no starts keep the target.
+    `graph`, `groups`: precedences of n ops, numbered in topological order, and the ops
+        of each device.
+    `target`: largest span, in ticks.
+    `start`: int64[n], earliest starts alone; become the earliest starts of all.
+    Returns: 1, or 0 if no starts keep the target.
     """
     for _ in range(len(groups.pointer)):
         _push_starts(graph, range(len(start)), start)
@@ -185,19 +165,10 @@ def serve_first_come(
 ) -> int:
     """Start ops in the order in which they become ready.
 
-    Parameters
-    ----------
-    graph, served : PrecedenceGraph, FirstComeUse
-        Precedences of n ops, and resources.
-    state : FirstComeState
-        The state before any op; written.
-    start : int64[n]
-        All -1; become the starts, except of ops that wait for a cycle.
-
-    Returns
-    -------
-    int
-        Number of ops that started.
+    `graph`, `served`: precedences of n ops, and resources.
+    `state`: the state before any op; written.
+    `start`: int64[n], all -1; become the starts, except of ops that wait for a cycle.
+    Returns: number of ops that started.
     """
     duration, use, done = graph.duration, served.use, 0
     heap, ready, missing, free = state.heap, state.ready, state.missing, state.free

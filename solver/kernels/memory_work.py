@@ -49,15 +49,7 @@ class WorkBuffers(NamedTuple):
 def working_room(columns: int, members: int, lanes: int) -> WorkBuffers:
     """Return room for `raise_acquires` to work in.
 
-    Parameters
-    ----------
-    columns, members, lanes : int
-        Columns of heads, their rows, and lanes.
-
-    Returns
-    -------
-    WorkBuffers
-        Zeros.
+    `columns`, `members`, `lanes`: columns of heads, their rows, and lanes.
     """
     size = columns * members
     sizes = (columns, *(4 * (size,)), size * (lanes + 2), *(4 * (size,)))
@@ -199,17 +191,9 @@ def _set_cuts(room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: 
 def raise_acquires(room: LaneMemory, heads: Any, raised: Any, buffers: WorkBuffers) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
 
-    Parameters
-    ----------
-    room : LaneMemory
-        The lanes.
-    heads : int64[columns * m]
-        Heads of each lane's acquires, then of each lane's first, then second releases; they
-        never fall within a column.
-    raised : int64[m]
-        Heads of the innermost lane's acquires, changed in place.
-    buffers : WorkBuffers
-        Written.
+    `heads`: int64[columns * m], heads of each lane's acquires, then of each lane's
+        first, then second releases; they never fall within a column.
+    `raised`: int64[m], heads of the innermost lane's acquires, changed in place.
     """
     pointer, lanes, more = room.pointer, len(room.extra), 0
     total = _merge(heads, len(raised), lanes, buffers)

@@ -85,17 +85,10 @@ def timed_replicas(
 ) -> TimedReplicas:
     """Return replicas with room to time them.
 
-    Parameters
-    ----------
-    patterns, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
-        Orders, durations and amounts, and the pattern for each number of micro-batches.
-    num_replicas : int
-        Number of replicas R.
-
-    Returns
-    -------
-    TimedReplicas
-        For all kernels of this module.
+    `patterns`, `sizes`, `choice`: orders, durations and amounts, and the pattern for
+        each number of micro-batches.
+    `num_replicas`: number of replicas R.
+    Returns: for all kernels of this module.
     """
     lengths = (np.diff(patterns.first).max(), len(sizes.room), num_replicas * len(sizes.edge))
     room = (np.zeros(int(length), dtype=np.int64) for length in lengths)
@@ -315,21 +308,11 @@ def _keep(values: Any) -> None:
 def time_pattern(problem: TimedReplicas, which: int, member: Any, end: Any) -> int:
     """Return the makespan of a pattern with some micro-batches in its slots.
 
-    Parameters
-    ----------
-    problem : TimedReplicas
-        Orders, durations and amounts.
-    which : int
-        Number of the pattern.
-    member : int64[...]
-        Micro-batches of the slots.
-    end : int64[rows of the pattern]
-        Becomes the end of each row in ticks.
-
-    Returns
-    -------
-    int
-        Ticks, or `TOO_LONG` where a pool is overrun.
+    `problem`: orders, durations and amounts.
+    `which`: number of the pattern.
+    `member`: int64[...], micro-batches of the slots.
+    `end`: int64[rows of the pattern], becomes the end of each row in ticks.
+    Returns: ticks, or `TOO_LONG` where a pool is overrun.
     """
     span = _span_of(problem, which, member, 0)
     for row in range(len(end)):
@@ -341,14 +324,10 @@ def time_pattern(problem: TimedReplicas, which: int, member: Any, end: Any) -> i
 def time_each(problem: TimedReplicas, member: Any, count: Any, value: Any) -> None:
     """Time every replica.
 
-    Parameters
-    ----------
-    problem : TimedReplicas
-        Orders, durations and amounts.
-    member, count : int64[R * width], int64[R]
-        Micro-batches of each replica by slot, and their numbers.
-    value : int64[R]
-        Becomes the makespan of each replica.
+    `problem`: orders, durations and amounts.
+    `member`, `count`: int64[R * width], int64[R], micro-batches of each replica by
+        slot, and their numbers.
+    `value`: int64[R], becomes the makespan of each replica.
     """
     state = ReplicaState(member, count, value, len(count))
     for replica in range(len(count)):
@@ -365,21 +344,11 @@ def exchange(
     moves one from the slowest to another. It stays where the slower of both replicas gets no
     slower than it was, or by less than a random part of the heat.
 
-    Parameters
-    ----------
-    problem : TimedReplicas
-        Orders, durations and amounts.
-    pace : ExchangePace
-        How long it goes on, and what it tries and takes.
-    member, count, value : int64[2 * R * width], int64[2 * R], int64[2 * R]
-        As in `ReplicaState`: first as they are, then the best found; written.
-    rng : int64[1]
-        State of the random numbers; written.
-
-    Returns
-    -------
-    int
-        Steps that were left when the target was met.
+    `problem`: orders, durations and amounts.
+    `pace`: how long it goes on, and what it tries and takes.
+    `member`, `count`, `value`: int64[2 * R * width], int64[2 * R], int64[2 * R].
+    `rng`: int64[1], state of the random numbers; written.
+    Returns: steps that were left when the target was met.
     """
     replicas, steps = len(count) // 2, pace.steps
     state = ReplicaState(member, count, value, replicas)

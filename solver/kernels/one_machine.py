@@ -39,19 +39,9 @@ def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
     tree over the ops by head gives the ends (Vilím 2004): each node holds the work below it and
     the end of that work.
 
-    Parameters
-    ----------
-    jobs : Jobs
-        The ops, those with the longest tails first.
-    leaf : int64[k]
-        Place of each op in the order of heads.
-    tree : Tree
-        Written.
-
-    Returns
-    -------
-    int
-        Ticks; 0 for no ops.
+    `jobs`: the ops, those with the longest tails first.
+    `leaf`: int64[k], place of each op in the order of heads.
+    Returns: ticks; 0 for no ops.
     """
     head, length, tail = jobs.head, jobs.length, jobs.tail
     work, end = tree.work, tree.end
@@ -74,21 +64,12 @@ def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
 def least_end_of_returns(jobs: Jobs, acquires: Any, cuts: Any, fits: Any, longest: int) -> int:
     """Return the least end when few acquires have started by each of some moments.
 
-    Parameters
-    ----------
-    jobs : Jobs
-        The ops, those with the longest tails first.
-    acquires : int64[k]
-        1 where an op acquires.
-    cuts, fits : int64[c]
-        Moments in ticks, and the most acquires that can have started by each.
-    longest : int
-        Longest duration of an acquire in ticks.
-
-    Returns
-    -------
-    int
-        Largest bound of all moments and all tails, in ticks.
+    `jobs`: the ops, those with the longest tails first.
+    `acquires`: int64[k], 1 where an op acquires.
+    `cuts`, `fits`: int64[c], moments in ticks, and the most acquires that can have
+        started by each.
+    `longest`: longest duration of an acquire in ticks.
+    Returns: largest bound of all moments and all tails, in ticks.
     """
     head, length, tail = jobs.head, jobs.length, jobs.tail
     best = 0
@@ -138,15 +119,7 @@ class OrderTree(NamedTuple):
 def empty_orders(nodes: int, count: int) -> OrderTree:
     """Return an empty tree of orders.
 
-    Parameters
-    ----------
-    nodes, count : int
-        Most nodes, and micro-batches m.
-
-    Returns
-    -------
-    OrderTree
-        No nodes.
+    `nodes`, `count`: most nodes, and micro-batches m.
     """
     parent, member, depth, release = np.zeros((4, nodes), dtype=np.int64)
     spare = np.zeros((3, count), dtype=np.int64)
@@ -252,17 +225,7 @@ def least_drain(drain: Drain, orders: OrderTree) -> int:
     The last of any set of micro-batches is finished no earlier than the resource can be done with
     the set. Orders grow from the back, best bound first, until one is complete or no node is left.
 
-    Parameters
-    ----------
-    drain : Drain
-        The micro-batches.
-    orders : OrderTree
-        Room for nodes; the bound of those left open where it is too small.
-
-    Returns
-    -------
-    int
-        Ticks.
+    `orders`: room for nodes; the bound of those left open where it is too small.
     """
     count, nodes, size = len(drain.last), len(orders.parent), 1
     twin, lag, ready = drain.twin, drain.lag, drain.ready

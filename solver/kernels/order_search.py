@@ -333,23 +333,14 @@ def search_orders(
     vector (micro-batch) trade places with another. Levels of pools follow from the orders, so a
     step that would overfill one is left out.
 
-    Parameters
-    ----------
-    state, buffers : OrderState, OrderBuffers
-        What is ordered, n ops; room.
-    pace : OrderSearchParams
-        What steps are tried and taken.
-    order : int64[n]
-        Topological order of all ops, resources included; becomes the last one.
-    best : int64[n]
-        Becomes the order of the best schedule where a better one was found.
-    rng : int64[1]
-        State of the random numbers; written.
-
-    Returns
-    -------
-    int
-        Makespan of the best orders, old or new, in ticks.
+    `state`, `buffers`: what is ordered, n ops; room.
+    `pace`: what steps are tried and taken.
+    `order`: int64[n], topological order of all ops, resources included; becomes the
+        last one.
+    `best`: int64[n], becomes the order of the best schedule where a better one was
+        found.
+    `rng`: int64[1], state of the random numbers; written.
+    Returns: makespan of the best orders, old or new, in ticks.
     """
     search = OrderWalk(state, buffers, pace, order, rng)
     changed = outdate_all(state, buffers, order)

@@ -313,14 +313,10 @@ def _give_up_pins(state: DispatchState) -> None:
 def parallel_sgs(state: DispatchState, start: Any, awaited: Any) -> None:
     """Schedule all ops that can start.
 
-    Parameters
-    ----------
-    state : DispatchState
-        The state before any op, n ops; written.
-    start : int64[n]
-        All -1; becomes the starts in ticks, -1 for ops that never start.
-    awaited : int64[n]
-        All -1; becomes the pool for whose memory an op waits at the end.
+    `state`: the state before any op, n ops; written.
+    `start`: int64[n], all -1; becomes the starts in ticks, -1 for ops that never start.
+    `awaited`: int64[n], all -1; becomes the pool for whose memory an op waits at the
+        end.
     """
     heaps, events, now, unlimited = state.heaps, state.events, 0, state.use.num_resources
     waits = state.ranking.patience > 0 or state.ranking.filler_patience > 0
@@ -361,18 +357,10 @@ def run_parallel_sgs(
 ) -> tuple[IntArray, IntArray]:
     """Schedule all ops that can start.
 
-    Parameters
-    ----------
-    graph, use, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
-        The problem and the rule, n ops.
-    pools : MemoryState
-        State of all pools before any op; written.
-
-    Returns
-    -------
-    start, awaited : int64[n], int64[n]
-        Starts in ticks, -1 for ops that never start; the pool for whose memory an op waits at the
-        end, else -1.
+    `graph`, `use`, `memory`, `ranking`: the problem and the rule, n ops.
+    `pools`: state of all pools before any op; written.
+    Returns: start, awaited : int64[n], int64[n], starts in ticks, -1 for ops that never
+        start; the pool for whose memory an op waits at the end, else -1.
     """
     start, awaited = np.full((2, len(graph.duration)), -1, dtype=np.int64)
     parallel_sgs(_dispatch_of(graph, use, memory, pools, ranking), start, awaited)

@@ -223,14 +223,9 @@ class SerialProblem(NamedTuple):
 def serial_sgs(problem: SerialProblem, state: SerialState, start: Any) -> None:
     """Place all ops by rank; see `ppsolve.solver.heuristics.list_scheduling.generate_serial`.
 
-    Parameters
-    ----------
-    problem : SerialProblem
-        n ops.
-    state : SerialState
-        The state before any op; written.
-    start : int64[n]
-        All -1; becomes the starts in ticks, and -2 - p for ops that wait for pool p at the end.
+    `state`: the state before any op; written.
+    `start`: int64[n], all -1; becomes the starts in ticks, and -2 - p for ops that wait
+        for pool p at the end.
     """
     graph, use, memory, pinned = problem.graph, problem.use, problem.memory, problem.pinned
     for op in range(len(start)):

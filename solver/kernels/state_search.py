@@ -93,15 +93,8 @@ class LevelRange(NamedTuple):
 def state_columns(microbatches: int, resources: int, pools: int) -> StateColumns:
     """Return the columns of the states of a flow.
 
-    Parameters
-    ----------
-    microbatches, resources, pools : int
-        Size of the flow.
-
-    Returns
-    -------
-    StateColumns
-        The blocks behind the figures.
+    `microbatches`, `resources`, `pools`: size of the flow.
+    Returns: the blocks behind the figures.
     """
     free = 6 + 2 * microbatches
     used = free + resources
@@ -365,24 +358,15 @@ def search_states(
 ) -> int:
     """Replace the states of the first level by those of the last one, level by level.
 
-    Parameters
-    ----------
-    search, levels : StateSearch, LevelRange
-        What is scheduled, room, and how far to go.
-    counts : int64[n + 1]
-        Number of states of each level; written. LevelRange after one without states have none.
-    rows : int64[most states of a level * width]
-        States of the first level, see `StateColumns`; become those of the last one.
-    origin : int64[(n + 1) * most states of a level]
-        By level and state: number of the state that it follows times n, plus the op that was
-        placed; written.
-    least_left : int64[1]
-        Least bound of the states left out; lowered.
-
-    Returns
-    -------
-    int
-        Number of ops that were placed.
+    `search`, `levels`: what is scheduled, room, and how far to go.
+    `counts`: int64[n + 1], number of states of each level; written. LevelRange after
+        one without states have none.
+    `rows`: int64[most states of a level * width], states of the first level, see
+        `StateColumns`; become those of the last one.
+    `origin`: int64[(n + 1) * most states of a level], by level and state: number of the
+        state that it follows times n, plus the op that was placed; written.
+    `least_left`: int64[1], least bound of the states left out; lowered.
+    Returns: number of ops that were placed.
     """
     columns, made, table, total = search.columns, search.made, search.table, 0
     for level in range(levels.first, levels.last):

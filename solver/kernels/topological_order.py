@@ -104,14 +104,8 @@ def time_places(
 def time_line(lengths: Lengths, order: LineOrder, times: LineTimes, end: Any) -> None:
     """Time a whole line, whether it overruns a pool or not.
 
-    Parameters
-    ----------
-    lengths, order : Lengths, LineOrder
-        The flow and the line.
-    times : LineTimes
-        Written.
-    end : int64[m * V + 1]
-        Becomes the end of each node in ticks.
+    `lengths`, `order`: the flow and the line.
+    `end`: int64[m * V + 1], becomes the end of each node in ticks.
     """
     room = LineTimes(end, times.idle, times.used, times.reach)
     time_places(lengths, order, room, 0, len(order.line), NEVER)
@@ -123,14 +117,11 @@ def time_permutations(
 ) -> None:
     """Time many permutations of the micro-batches in one line.
 
-    Parameters
-    ----------
-    lengths, order, times : Lengths, LineOrder, LineTimes
-        The flow and the line; its rows and times are written.
-    rows : int64[K * m]
-        Rows of the micro-batches of all slots, times V: K permutations one after the other.
-    value : int64[K]
-        Becomes the makespan of each permutation in ticks, `NEVER` where a pool is overrun.
+    `lengths`, `order`, `times`: the flow and the line; its rows and times are written.
+    `rows`: int64[K * m], rows of the micro-batches of all slots, times V: K
+        permutations one after the other.
+    `value`: int64[K], becomes the makespan of each permutation in ticks, `NEVER` where
+        a pool is overrun.
     """
     size, count = len(order.line), len(order.row)
     for number in range(len(value)):

@@ -73,45 +73,22 @@ class Kind(Generic[AnyInstance]):
     def parse(self, data: Any, source: str | None = None) -> AnyInstance:
         """Validate parsed JSON as an instance of this kind.
 
-        Parameters
-        ----------
-        data : object
-            Parsed JSON.
-        source : str, optional
-            Name of the data in errors.
-
-        Returns
-        -------
-        Instance
-
-        Raises
-        ------
-        InputError
-            Names `source`, the field and what would be right.
+        `source`: name of the data in errors.
+        Raises `InputError`: names `source`, the field and what would be right.
         """
         return self.instance.parse(data, source)
 
     def lower(self, instance: AnyInstance, *, exact: bool = False, document: Any = None) -> Problem:
         """Lower an instance to the problem that solvers and the checker work on.
 
-        Parameters
-        ----------
-        instance : Instance
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-        document : dict, optional
-            The schedule that the problem is for, of kinds where the number of ops depends on it.
-
-        Returns
-        -------
-        Problem
-            n ops, times in ticks.
-
-        Raises
-        ------
-        InputError
-            The times have no common tick and `exact` is true or starts are pinned, or are too long
-            in all, or the kind refuses the instance. Its source is the instance's name.
+        `exact`: refuse times without a common tick within the limit instead of rounding
+            them up.
+        `document`: the schedule that the problem is for, of kinds where the number of
+            ops depends on it.
+        Returns: n ops, times in ticks.
+        Raises `InputError`: the times have no common tick and `exact` is true or starts
+            are pinned, or are too long in all, or the kind refuses the instance. Its
+            source is the instance's name.
         """
         try:
             problem = self.problem_of(instance, exact=exact, document=document)
@@ -121,17 +98,7 @@ class Kind(Generic[AnyInstance]):
         return problem
 
     def problem_of(self, instance: AnyInstance, *, exact: bool, document: Any) -> Problem:
-        """Lower an instance without the checks of `lower`; for kinds to override.
-
-        Parameters
-        ----------
-        instance, exact, document
-            As for `lower`.
-
-        Returns
-        -------
-        Problem
-        """
+        """Lower an instance without the checks of `lower`; for kinds to override."""
         return self.to_problem(instance, exact=exact)
 
     def heuristics_of(self, instance: AnyInstance) -> tuple[Heuristic, ...]:
@@ -160,17 +127,7 @@ class Kind(Generic[AnyInstance]):
         return None
 
     def task(self, instance: AnyInstance, *, exact: bool = False) -> Task:
-        """Return the instance as a task that knows only the problem yet; errors as in `lower`.
-
-        Parameters
-        ----------
-        instance, exact
-            As for `lower`.
-
-        Returns
-        -------
-        Task
-        """
+        """Return the instance as a task that knows only the problem yet; errors as in `lower`."""
         return ScheduleTask(self, instance, self.lower(instance, exact=exact))
 
     def claimed_task(self, instance: AnyInstance, data: Any, *, exact: bool) -> Task:
@@ -192,14 +149,7 @@ class Kind(Generic[AnyInstance]):
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
         """Turn a schedule of a generic heuristic into a proposal of this kind, which may move ops.
 
-        Parameters
-        ----------
-        instance, schedule
-            The instance, and a schedule of its problem.
-
-        Returns
-        -------
-        Proposal
+        `instance`, `schedule`: the instance, and a schedule of its problem.
         """
         return Proposal(schedule)
 
@@ -208,40 +158,20 @@ class Kind(Generic[AnyInstance]):
     ) -> Proposal:
         """Time orders of ops, for kinds to override; other ops start as soon as they can.
 
-        Parameters
-        ----------
-        instance, problem
-            The instance and its problem.
-        orders : sequence of sequence of int or str
-            Numbers or names of ops that run one after the other.
-
-        Returns
-        -------
-        Proposal
-            Each op starts as early as the orders allow, those of one resource first come, first
-            served.
-
-        Raises
-        ------
-        InputError
-            An unknown op, or one that is there twice.
-        DeadlockError
-            The orders wait for each other.
+        `instance`, `problem`: the instance and its problem.
+        `orders`: numbers or names of ops that run one after the other.
+        Returns: each op starts as early as the orders allow, those of one resource
+            first come, first served.
+        Raises `InputError`: an unknown op, or one that is there twice; `DeadlockError`:
+            the orders wait for each other.
         """
         return Proposal(time_orders(problem, op_numbers(problem, orders)))
 
     def obstacle(self, heuristic: Heuristic, instance: AnyInstance) -> str | None:
         """Return in words why a heuristic cannot be run on an instance, or None if it can.
 
-        Parameters
-        ----------
-        heuristic, instance
-            The heuristic, and an instance of this kind.
-
-        Returns
-        -------
-        str or None
-            Follows the words "not applicable:" in reports.
+        `heuristic`, `instance`: the heuristic, and an instance of this kind.
+        Returns: follows the words "not applicable:" in reports.
         """
         known = {one.name for one in self.heuristics_of(instance)}
         if not heuristic.is_own and heuristic.name not in known:
@@ -258,19 +188,13 @@ class Kind(Generic[AnyInstance]):
     ) -> HeuristicOutcome:
         """Run one heuristic and check its schedule.
 
-        Parameters
-        ----------
-        heuristic, instance, problem
-            The heuristic, an instance of this kind and its problem.
-        group_size : int, optional
-            Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
-        effort : Effort, optional
-            How long a heuristic that searches may go on; its usual effort by default.
-
-        Returns
-        -------
-        HeuristicOutcome
-            Its status tells a valid schedule from one that breaks a rule.
+        `heuristic`, `instance`, `problem`: the heuristic, an instance of this kind and
+            its problem.
+        `group_size`: micro-batches per group of ``interleaved-1f1b``; PyTorch's choice
+            by default.
+        `effort`: how long a heuristic that searches may go on; its usual effort by
+            default.
+        Returns: its status tells a valid schedule from one that breaks a rule.
         """
         name = heuristic.name
         obstacle = self.obstacle(heuristic, instance)
@@ -305,15 +229,8 @@ class Kind(Generic[AnyInstance]):
     def claims_of(self, instance: AnyInstance, schedule: Schedule) -> dict[str, Any] | None:
         """Return the fields of a document of a schedule beside the starts of its ops.
 
-        Parameters
-        ----------
-        instance, schedule
-            The instance, and a schedule of it.
-
-        Returns
-        -------
-        dict or None
-            Fields of the document; None where starts are all.
+        `instance`, `schedule`: the instance, and a schedule of it.
+        Returns: fields of the document; None where starts are all.
         """
         return None
 
@@ -336,15 +253,7 @@ class Kind(Generic[AnyInstance]):
     ) -> HeuristicEntry:
         """Run one heuristic and return its entry with the schedule; errors as in `lower`.
 
-        Parameters
-        ----------
-        heuristic, instance, group_size, exact
-            As for `run_heuristic` and `lower`.
-
-        Returns
-        -------
-        HeuristicEntry
-            Figures in the instance's unit, without a gap.
+        Returns: figures in the instance's unit, without a gap.
         """
         problem = self.lower(instance, exact=exact)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
@@ -358,37 +267,18 @@ class Kind(Generic[AnyInstance]):
     ) -> HeuristicEntry:
         """Return the entry of one heuristic, of the kind's own model.
 
-        Parameters
-        ----------
-        instance, problem, outcome
-            The instance, its problem, and what became of the heuristic.
-
-        Returns
-        -------
-        HeuristicEntry
-            Figures in the instance's unit, without a gap.
+        `instance`, `problem`, `outcome`: the instance, its problem, and what became of
+            the heuristic.
+        Returns: figures in the instance's unit, without a gap.
         """
         return heuristic_entry(outcome)
 
     def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance.
 
-        Parameters
-        ----------
-        instance, exact
-            As for `lower`.
-        given : Schedule, pydantic model or dict
-            The schedule, or a document that holds one.
-
-        Returns
-        -------
-        list of Violation
-            Every broken rule; empty for a valid schedule.
-
-        Raises
-        ------
-        InputError
-            The document holds no readable schedule of this instance.
+        `given`: the schedule, or a document that holds one.
+        Returns: every broken rule; empty for a valid schedule.
+        Raises `InputError`: the document holds no readable schedule of this instance.
         """
         if isinstance(given, Schedule):
             claims = self.claims_of(instance, given)
@@ -411,19 +301,10 @@ class Kind(Generic[AnyInstance]):
     ) -> tuple[Schedule | None, list[Violation]]:
         """Read the schedule of a document, see `ppsolve.models.core.documents.parse_given`.
 
-        Parameters
-        ----------
-        instance, problem
-            The instance and its problem.
-        data : dict
-            A result, an entry or a bare schedule.
-        source : str, optional
-            Name of the document in errors.
-
-        Returns
-        -------
-        Schedule or None, list of Violation
-            None if ops are missing; errors of the document itself.
+        `instance`, `problem`: the instance and its problem.
+        `data`: a result, an entry or a bare schedule.
+        `source`: name of the document in errors.
+        Returns: none if ops are missing; errors of the document itself.
         """
         return parse_given(data, problem, source)
 
@@ -432,16 +313,7 @@ class Kind(Generic[AnyInstance]):
     ) -> list[Violation]:
         """Return the false claims of a result document, apart from its schedule.
 
-        Parameters
-        ----------
-        instance, problem, data
-            As for `read`.
-        schedule : Schedule or None
-            The schedule in it, as far as it could be read.
-
-        Returns
-        -------
-        list of Violation
+        `schedule`: the schedule in it, as far as it could be read.
         """
         return []
 

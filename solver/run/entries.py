@@ -33,17 +33,8 @@ def versions() -> Versions:
 def relative_gap(value: int, reference: int, base: int) -> float:
     """Return (value - reference) / base, 0 where both are equal.
 
-    Parameters
-    ----------
-    value, reference : int
-        Ticks.
-    base : int
-        Ticks; with 0, unequal values are infinitely far apart.
-
-    Returns
-    -------
-    float
-        A share of `base`.
+    `base`: ticks; with 0, unequal values are infinitely far apart.
+    Returns: a share of `base`.
     """
     return 0.0 if value == reference else (value - reference) / base if base else float("inf")
 
@@ -82,21 +73,9 @@ def is_lost(kind: Any, instance: Instance, problem: Problem, outcome: HeuristicO
 
     Searches also order transfers, and ops of no micro-batch.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind of the instance.
-    instance : Instance
-        The instance.
-    problem : Problem
-        Its problem.
-    outcome : HeuristicOutcome
-        What became of a heuristic.
-
-    Returns
-    -------
-    bool
-        Whether an entry has to hold the schedule itself.
+    `kind`: the kind of the instance.
+    `outcome`: what became of a heuristic.
+    Returns: whether an entry has to hold the schedule itself.
     """
     schedule, orders = outcome.schedule, outcome.orders
     if schedule is None or orders is None:

@@ -63,15 +63,8 @@ class Options:
         Deterministic runs have no wall limit: it would make the answer depend on the machine. A
         limit of 0 leaves out the exact search, and lets everything else end.
 
-        Parameters
-        ----------
-        began : float, optional
-            Moment of `time.monotonic` at which the call began; now by default.
-
-        Returns
-        -------
-        Clock
-            Without a limit where none is to be kept.
+        `began`: moment of `time.monotonic` at which the call began; now by default.
+        Returns: without a limit where none is to be kept.
         """
         is_kept = bool(self.time_limit) and not self.deterministic
         return Clock(self.time_limit if is_kept else None, began=began)

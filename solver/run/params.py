@@ -94,20 +94,10 @@ class SearchParams:
     def varied(self, values: Mapping[str, float]) -> Self:
         """Return budgets with other values.
 
-        Parameters
-        ----------
-        values : mapping of str to float
-            By path, such as ``exact.windows.growth``.
-
-        Returns
-        -------
-        SearchParams
-            The same, but for these values.
-
-        Raises
-        ------
-        InputError
-            Names a path that there is not, and the nearest one; or a number below 0.
+        `values`: by path, such as ``exact.windows.growth``.
+        Returns: the same, but for these values.
+        Raises `InputError`: names a path that there is not, and the nearest one; or a
+            number below 0.
         """
         varied = self
         known = dict(paths(self))
@@ -123,20 +113,7 @@ class SearchParams:
 def budgets_of(texts: Iterable[str]) -> dict[str, float]:
     """Return budgets that are written as ``path=number``.
 
-    Parameters
-    ----------
-    texts : iterable of str
-        Such as ``exact.windows.growth=1.5``.
-
-    Returns
-    -------
-    dict of str to float
-        As `SearchParams.varied` takes.
-
-    Raises
-    ------
-    InputError
-        Names the text that is none.
+    Raises `InputError`: names the text that is none.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -153,17 +130,8 @@ def budgets_of(texts: Iterable[str]) -> dict[str, float]:
 def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:
     """Return the path and the value of each budget.
 
-    Parameters
-    ----------
-    params : dataclass
-        Budgets.
-    prefix : str
-        What each path begins with.
-
-    Returns
-    -------
-    list of (str, float)
-        In the order of the classes.
+    `prefix`: what each path begins with.
+    Returns: in the order of the classes.
     """
     found: list[tuple[str, float]] = []
     for field in fields(params):

@@ -50,16 +50,11 @@ listener can tell work from a hang."""
 class ProgressReporter:
     """Tells a listener what several threads report: one event at a time, figures never worse.
 
-    Parameters
-    ----------
-    listener : callable or None
-        Takes each event; None: nobody listens.
-    clock : Clock
-        Clock of the run.
-    board : Board
-        The best value and bound.
-    shown : callable
-        Takes a value or bound as a whole number; returns it in the unit of results.
+    `listener`: takes each event; None: nobody listens.
+    `clock`: clock of the run.
+    `board`: the best value and bound.
+    `shown`: takes a value or bound as a whole number; returns it in the unit of
+        results.
     """
 
     def __init__(
@@ -82,13 +77,7 @@ class ProgressReporter:
         return self._listener is not None
 
     def tell(self, event: str, source: str) -> None:
-        """Tell of an event, with the best value and bound so far.
-
-        Parameters
-        ----------
-        event, source : str
-            As in `Progress`.
-        """
+        """Tell of an event, with the best value and bound so far."""
         with self._lock:
             if self._listener is None:
                 return

@@ -43,14 +43,7 @@ START = "start"
 class ScheduleTask(Task):
     """An instance that lowers to one problem.
 
-    Parameters
-    ----------
-    kind : Kind
-        Its kind.
-    instance : Instance
-        The instance.
-    problem : Problem
-        What it lowers to.
+    `problem`: what it lowers to.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = STEPS
@@ -89,21 +82,10 @@ class ScheduleTask(Task):
     def known_schedule(self, given: Any, problem: Problem | None = None) -> Schedule:
         """Return a schedule that is known, if it breaks no rule.
 
-        Parameters
-        ----------
-        given : Schedule, pydantic model or dict
-            A schedule of the instance, or a document that holds one.
-        problem : Problem, optional
-            What it is a schedule of, by default as `problem_of` says.
-
-        Returns
-        -------
-        Schedule
-
-        Raises
-        ------
-        InputError
-            It breaks a rule, which is named, or is no schedule of this instance.
+        `given`: a schedule of the instance, or a document that holds one.
+        `problem`: what it is a schedule of, by default as `problem_of` says.
+        Raises `InputError`: it breaks a rule, which is named, or is no schedule of this
+            instance.
         """
         data, name = given, self.instance.name
         if isinstance(given, BaseModel):
@@ -137,14 +119,8 @@ class ScheduleTask(Task):
     def make_robust(self, variation: float, clock: Clock, seed: int) -> None:
         """Replace the best schedule by one of equal makespan that jitter delays less.
 
-        Parameters
-        ----------
-        variation : float
-            Coefficient of variation of all durations.
-        clock : Clock
-            When to stop.
-        seed : int
-            Seed of random durations.
+        `variation`: coefficient of variation of all durations.
+        `seed`: seed of random durations.
         """
         if self.schedule is not None:
             found = make_robust(self.schedule, Jitter({ALL_KINDS: variation}), clock, seed)
@@ -181,33 +157,17 @@ class ScheduleTask(Task):
     def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
         """Return why a search of CP-SAT ended; for kinds whose schedules have more to them.
 
-        Parameters
-        ----------
-        answer : ExactAnswer
-            What it found.
-        limits : SearchLimits
-            Limits of the search.
-
-        Returns
-        -------
-        StopReason or None
-            Why the step ends.
+        `limits`: limits of the search.
+        Returns: why the step ends.
         """
         return answer.stop_reason
 
     def verify(self, limits: SearchLimits) -> bool | None:
         """Search for any schedule below the bound, or for any at all, with CP-SAT's defaults.
 
-        Parameters
-        ----------
-        limits : SearchLimits
-            Limits of this second proof.
-
-        Returns
-        -------
-        bool or None
-            False where a schedule contradicts the first proof: it is kept, the proof is not. None
-            where the limits ended it.
+        `limits`: limits of this second proof.
+        Returns: false where a schedule contradicts the first proof: it is kept, the
+            proof is not. None where the limits ended it.
         """
         claimed = None if self.schedule is None else self.board.bound.value
         analytic = best_bound(self.bounds).value
@@ -221,17 +181,7 @@ class ScheduleTask(Task):
         return False
 
     def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
-        """Search for any schedule of the instance below a bound.
-
-        Parameters
-        ----------
-        analytic, claimed, limits
-            As for the function `search_below`.
-
-        Returns
-        -------
-        ExactAnswer
-        """
+        """Search for any schedule of the instance below a bound."""
         return search_below(self.implied, analytic, claimed, limits)
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
@@ -262,26 +212,12 @@ def search_below(
 ) -> ExactAnswer:
     """Search for any schedule below a bound, trusting analytic bounds only.
 
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem and its implied order.
-    analytic : int
-        Its best analytic bound in ticks.
-    claimed : int or None
-        The bound in ticks; None: search for any schedule.
-    limits : SearchLimits
-        Limits of the search.
-
-    Returns
-    -------
-    ExactAnswer
-        Infeasible where the bound holds; its schedule, if any, breaks no rule.
-
-    Raises
-    ------
-    WrongScheduleError
-        The schedule that was found breaks a rule.
+    `implied`: the problem and its implied order.
+    `analytic`: its best analytic bound in ticks.
+    `claimed`: the bound in ticks; None: search for any schedule.
+    `limits`: limits of the search.
+    Returns: infeasible where the bound holds; its schedule, if any, breaks no rule.
+    Raises `WrongScheduleError`: the schedule that was found breaks a rule.
     """
     from ppsolve.solver.exact.search import solve
 

@@ -39,20 +39,11 @@ UNCONDITIONAL = {StopReason.INFEASIBLE, StopReason.DISAGREEMENT, StopReason.INTE
 class SolveRun:
     """One run; `execute` returns its result.
 
-    Parameters
-    ----------
-    task : Task
-        The instance that is solved.
-    heuristics : sequence of Heuristic
-        What is run, in the order of the report.
-    options : Options
-        Limits and seed.
-    listener : callable, optional
-        Told about progress, by one thread at a time.
-    clock : Clock, optional
-        Clock of the whole call; one that begins now by default.
-    params : SearchParams, optional
-        Budgets of the steps.
+    `task`: the instance that is solved.
+    `heuristics`: what is run, in the order of the report.
+    `listener`: told about progress, by one thread at a time.
+    `clock`: clock of the whole call; one that begins now by default.
+    `params`: budgets of the steps.
     """
 
     def __init__(

@@ -24,24 +24,12 @@ Tell = Callable[[str, str], None]
 class Turn:
     """What a step may use.
 
-    Parameters
-    ----------
-    task : Task
-        What is solved.
-    options : Options
-        Limits and seed of the run.
-    clock : Clock
-        By its end the step returns what it found.
-    heuristics : tuple of Heuristic
-        What the run was asked to run, in the order of reports.
-    params : SearchParams
-        Budgets.
-    tell : callable
-        Tells the listener of a phase or a finished heuristic.
-    units_share : float
-        Share of the run's deterministic limit.
-    is_shared : bool
-        Whether searches on another thread share the board.
+    `options`: limits and seed of the run.
+    `clock`: by its end the step returns what it found.
+    `heuristics`: what the run was asked to run, in the order of reports.
+    `tell`: tells the listener of a phase or a finished heuristic.
+    `units_share`: share of the run's deterministic limit.
+    `is_shared`: whether searches on another thread share the board.
     """
 
     task: Any
@@ -102,24 +90,14 @@ Outcome = StopReason | Stop | None
 class Step:
     """A step of a run. Steps run in turn until the optimum is proved or a limit is reached.
 
-    Parameters
-    ----------
-    name : str
-        Name in progress and reports.
-    applies : callable
-        Whether a turn needs it.
-    share : callable
-        Share of the time that is left.
-    run : callable
-        The search: reads and reports by the board of its turn.
-    slack : float
-        Seconds beyond its clock after which the step is left behind.
-    slack_share : float
-        The same as a share of the step's own time.
-    runs_anyway : bool
-        Whether it runs though the optimum is known.
-    uses_reserve : bool
-        Whether it has the time that is kept for a robust schedule.
+    `name`: name in progress and reports.
+    `applies`: whether a turn needs it.
+    `share`: share of the time that is left.
+    `run`: the search: reads and reports by the board of its turn.
+    `slack`: seconds beyond its clock after which the step is left behind.
+    `slack_share`: the same as a share of the step's own time.
+    `runs_anyway`: whether it runs though the optimum is known.
+    `uses_reserve`: whether it has the time that is kept for a robust schedule.
     """
 
     name: str
@@ -136,18 +114,9 @@ class Step:
 class Steps:
     """Steps that are known only when their turn comes, such as one for each heuristic.
 
-    Parameters
-    ----------
-    name : str
-        What they are.
-    applies : callable
-        Whether a turn needs them.
-    share : callable
-        As of `Step`, for all of them together.
-    make : callable
-        Returns the steps; what it takes has the clock of all of them.
-    is_one_entry : bool
-        Whether reports show them as one.
+    `applies`: whether a turn needs them.
+    `make`: returns the steps; what it takes has the clock of all of them.
+    `is_one_entry`: whether reports show them as one.
     """
 
     name: str
@@ -161,14 +130,7 @@ class Steps:
 class Meanwhile:
     """A search that takes turns on another thread while steps run.
 
-    Parameters
-    ----------
-    name : str
-        What it is.
-    applies : callable
-        Whether a turn needs it.
-    make : callable
-        Returns the search.
+    `applies`: whether a turn needs it.
     """
 
     name: str
@@ -179,17 +141,10 @@ class Meanwhile:
 def in_parallel(*steps: Step, meanwhile: tuple[Meanwhile, ...]) -> Callable[[Turn], Outcome]:
     """Return a function that runs steps in turn while other searches share their board.
 
-    Parameters
-    ----------
-    *steps : Step
-        Run one after the other, each for its share of the time that is left.
-    meanwhile : tuple of Meanwhile
-        Those that apply take one worker of several, and none of a deterministic run.
-
-    Returns
-    -------
-    callable
-        The `run` of a step.
+    `steps`: run one after the other, each for its share of the time that is left.
+    `meanwhile`: those that apply take one worker of several, and none of a
+        deterministic run.
+    Returns: the `run` of a step.
     """
 
     def run(turn: Turn) -> Outcome:
@@ -208,17 +163,9 @@ def in_parallel(*steps: Step, meanwhile: tuple[Meanwhile, ...]) -> Callable[[Tur
 def in_sequence(turn: Turn, steps: Iterable[Step]) -> Outcome:
     """Run steps in turn on this thread until nothing is left to search; return why that ended.
 
-    Parameters
-    ----------
-    turn : Turn
-        What they may use.
-    steps : iterable of Step
-        Those that apply are run.
-
-    Returns
-    -------
-    StopReason, Stop or None
-        What the last step that said anything returned.
+    `turn`: what they may use.
+    `steps`: those that apply are run.
+    Returns: what the last step that said anything returned.
     """
     reason: Outcome = None
     for step in steps:
@@ -236,19 +183,7 @@ def inserted(
 ) -> tuple[Step | Steps, ...]:
     """Return a table with further rows before the row of a name.
 
-    Parameters
-    ----------
-    table : tuple of Step or Steps
-        The table.
-    before : str
-        Name of a row.
-    *rows : Step or Steps
-        The further rows.
-
-    Returns
-    -------
-    tuple of Step or Steps
-        The longer table.
+    `before`: name of a row.
     """
     place = [row.name for row in table].index(before)
     return (*table[:place], *rows, *table[place:])
@@ -259,19 +194,8 @@ def replaced(
 ) -> tuple[Step | Steps, ...]:
     """Return a table with other rows, or none, in the place of the row of a name.
 
-    Parameters
-    ----------
-    table : tuple of Step or Steps
-        The table.
-    name : str
-        Name of a row.
-    *rows : Step or Steps
-        What takes its place.
-
-    Returns
-    -------
-    tuple of Step or Steps
-        The other table.
+    `name`: name of a row.
+    `rows`: what takes its place.
     """
     place = [row.name for row in table].index(name)
     return (*table[:place], *rows, *table[place + 1 :])

@@ -225,24 +225,13 @@ def solve_whole(turn: Turn) -> StopReason | None:
 def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopReason | None:
     """Search with CP-SAT from the best schedule and bound.
 
-    Parameters
-    ----------
-    turn : Turn
-        What the step may use.
-    limits : SearchLimits
-        Limits of the search.
-    is_searched : bool
-        Whether searches have found the schedule, so that little better is to be expected.
-
-    Returns
-    -------
-    StopReason or None
-        Why it ended.
-
-    Raises
-    ------
-    WrongScheduleError
-        CP-SAT calls an instance infeasible that has a schedule.
+    `turn`: what the step may use.
+    `limits`: limits of the search.
+    `is_searched`: whether searches have found the schedule, so that little better is to
+        be expected.
+    Returns: why it ended.
+    Raises `WrongScheduleError`: CP-SAT calls an instance infeasible that has a
+        schedule.
     """
     from ppsolve.solver.exact.exact import solve_exactly
 

@@ -22,27 +22,11 @@ class Task:
 
     By itself it knows nothing: no bound, no heuristic, no figures.
 
-    Parameters
-    ----------
-    kind : Kind
-        Its kind.
-    instance : Instance
-        The instance.
-    scale : TimeScale
-        Ticks and time unit of its schedules.
-    objective : Objective
-        What is minimised.
-
-    Attributes
-    ----------
-    board : Board
-        The best schedule and bound.
-    outcomes : dict of str to HeuristicOutcome
-        What became of each heuristic, by name.
-    entries : dict of str to HeuristicEntry
-        The same as results show it, without a gap.
-    is_verified : bool or None
-        Whether a second proof confirmed the first; None where none ended.
+    `scale`: ticks and time unit of its schedules.
+    `board`: the best schedule and bound.
+    `outcomes`: what became of each heuristic, by name.
+    `entries`: the same as results show it, without a gap.
+    `is_verified`: whether a second proof confirmed the first; None where none ended.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = ()
@@ -72,15 +56,7 @@ class Task:
     ) -> Incumbent | None:
         """Check a proposed schedule and turn it into what is kept.
 
-        Parameters
-        ----------
-        schedule, by, best, order
-            As of `ppsolve.solver.board.Admit`.
-
-        Returns
-        -------
-        Incumbent or None
-            None for one that is not better.
+        Returns: none for one that is not better.
         """
         wrong = self.wrong_choice(schedule)
         if wrong:
@@ -109,25 +85,16 @@ class Task:
     def begin_from(self, given: Any) -> None:
         """Begin with a schedule that is known.
 
-        Parameters
-        ----------
-        given : Schedule, pydantic model or dict
-            A schedule of the instance, or a document that holds one.
-
-        Raises
-        ------
-        InputError
-            It is no valid schedule, or the instance has more to it than the starts of its ops.
+        `given`: a schedule of the instance, or a document that holds one.
+        Raises `InputError`: it is no valid schedule, or the instance has more to it
+            than the starts of its ops.
         """
         raise self._more_than("the starts of their ops", field="start")
 
     def refuse_robust(self) -> None:
         """Refuse to search a schedule that jitter delays less, where that makes no sense.
 
-        Raises
-        ------
-        InputError
-            Always, for tasks that are not one problem of free orders.
+        Raises `InputError`: always, for tasks that are not one problem of free orders.
         """
         raise self._more_than("the orders of their resources", field="robust")
 
@@ -173,26 +140,14 @@ class Task:
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule, or by those that the time allows.
 
-        Parameters
-        ----------
-        clock : Clock, optional
-            Asked whether more rules may be tried; without one all are.
-
-        Raises
-        ------
-        MemoryInfeasible
-            No schedule keeps the capacity of a pool.
+        `clock`: asked whether more rules may be tried; without one all are.
+        Raises `MemoryInfeasible`: no schedule keeps the capacity of a pool.
         """
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Run one heuristic, propose its schedule and note its outcome.
 
-        Parameters
-        ----------
-        heuristic : Heuristic
-            The heuristic.
-        effort : Effort, optional
-            How long it may go on if it searches; its usual effort by default.
+        `effort`: how long it may go on if it searches; its usual effort by default.
         """
         raise AssertionError("no heuristic runs before there is a problem")
 

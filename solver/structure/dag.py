@@ -18,15 +18,8 @@ from ppsolve.solver.structure.tables import joined, rows_by
 class Dag:
     """Nodes 0..n-1 and k edges start(after) >= start(before) + delay.
 
-    Attributes
-    ----------
-    order : int64[n]
-        The nodes in topological order.
-
-    Raises
-    ------
-    CycleError
-        The edges form a cycle.
+    `order`: int64[n], the nodes in topological order.
+    Raises `CycleError`: the edges form a cycle.
     """
 
     def __init__(self, num_nodes: int, before: IntArray, after: IntArray, delay: IntArray) -> None:
@@ -45,20 +38,10 @@ class Dag:
     def of(cls, problem: Problem, *extra: Edges) -> Dag:
         """Build the graph of a problem's precedences.
 
-        Parameters
-        ----------
-        problem, *extra : Problem, Edges
-            n ops, and further precedences.
-
-        Returns
-        -------
-        Dag
-            n nodes; the delay of an edge is the duration of its first op + lag, in ticks.
-
-        Raises
-        ------
-        CycleError
-            The precedences form a cycle.
+        `problem`, `extra`: n ops, and further precedences.
+        Returns: n nodes; the delay of an edge is the duration of its first op + lag, in
+            ticks.
+        Raises `CycleError`: the precedences form a cycle.
         """
         before, after, lag = joined(problem, *extra)
         return cls(problem.num_ops, before, after, problem.duration[before] + lag)

@@ -27,19 +27,9 @@ ALWAYS = -1
 def whole_units(amounts: Sequence[Fraction], count: int) -> tuple[IntArray, int]:
     """Return amounts as multiples of their largest common unit 1 / k.
 
-    Parameters
-    ----------
-    amounts : sequence of Fraction
-        a amounts.
-    count : int
-        Sums of at most this many of them are to be formed.
-
-    Returns
-    -------
-    amounts : int64[a] or object[a]
-        The multiples; Python's own integers where a sum could exceed 64 bits.
-    k : int
-        Units in 1.
+    `count`: sums of at most this many of them are to be formed.
+    Returns: amounts : int64[a] or object[a], the multiples; Python's own integers where
+        a sum could exceed 64 bits; units in 1.
     """
     unit = math.lcm(*(amount.denominator for amount in amounts))
     whole = [amount.numerator * (unit // amount.denominator) for amount in amounts]
@@ -50,12 +40,8 @@ def whole_units(amounts: Sequence[Fraction], count: int) -> tuple[IntArray, int]
 class Neighbours:
     """Ops at the other ends of the edges out of each op.
 
-    Parameters
-    ----------
-    num_ops : int
-        Number of ops n.
-    source, target : int64[k]
-        First and second op of each edge.
+    `num_ops`: number of ops n.
+    `source`, `target`: int64[k], first and second op of each edge.
     """
 
     def __init__(self, num_ops: int, source: IntArray, target: IntArray) -> None:
@@ -116,15 +102,9 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
     The pool's use is the same at every instant. A release is paired with acquires of its own stage
     and micro-batch; one without a micro-batch is paired with any acquire that precedes it.
 
-    Parameters
-    ----------
-    problem, pool, links : Problem, Pool, Adjacency
-        The problem, one of its pools, and the neighbours of every op.
-
-    Returns
-    -------
-    Holds
-        h holds, amounts in the pool's unit.
+    `problem`, `pool`, `links`: the problem, one of its pools, and the neighbours of
+        every op.
+    Returns: h holds, amounts in the pool's unit.
     """
     whole, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
     units: list[int] = whole.tolist()
@@ -189,17 +169,7 @@ def _precedes(successors: Neighbours, reach: dict[int, set[int]], first: int, la
 def reachable(neighbours: Neighbours, first: int) -> set[int]:
     """Return an op and all ops that it reaches.
 
-    Parameters
-    ----------
-    neighbours : Neighbours
-        Successors of the ops, or predecessors to go backwards.
-    first : int
-        The op.
-
-    Returns
-    -------
-    set of int
-        Op numbers.
+    `neighbours`: successors of the ops, or predecessors to go backwards.
     """
     seen = {first}
     queue = deque([first])
@@ -223,17 +193,11 @@ def check_requirements(
     At the start of an op, everything is in use that its predecessors acquired and its successors
     release. A release counts as later only if it must end later, not at the same moment.
 
-    Parameters
-    ----------
-    problem, pool, holds, links : Problem, Pool, Holds, Adjacency
-        The problem, one of its pools with its holds, and the neighbours of every op.
-    acquires : iterable of int
-        Acquiring ops to check; one of several alike is enough.
-
-    Raises
-    ------
-    MemoryInfeasible
-        Names the op, the memory that it requires, and the capacity.
+    `problem`, `pool`, `holds`, `links`: the problem, one of its pools with its holds,
+        and the neighbours of every op.
+    `acquires`: acquiring ops to check; one of several alike is enough.
+    Raises `MemoryInfeasible`: names the op, the memory that it requires, and the
+        capacity.
     """
     if pool.initial > pool.limit:
         raise MemoryInfeasible(

@@ -130,10 +130,8 @@ class ImpliedOrder:
     def full(self) -> Dag:
         """Precedences, index order and the precedences that memory implies.
 
-        Raises
-        ------
-        MemoryInfeasible
-            The capacity of a pool cannot be kept by any schedule.
+        Raises `MemoryInfeasible`: the capacity of a pool cannot be kept by any
+            schedule.
         """
         if not len(self.memory_edges[0]):
             return self.ordered
@@ -158,30 +156,16 @@ class ImpliedOrder:
     def follows(self, first: Column, second: Column) -> bool:
         """Return true if the second column's op follows the first one's in every row.
 
-        Parameters
-        ----------
-        first, second : Column
-            Columns of one family.
-
-        Returns
-        -------
-        bool
-            False too where only index order or memory puts them in that order.
+        `first`, `second`: columns of one family.
+        Returns: false too where only index order or memory puts them in that order.
         """
         return second in self._follows[first]
 
     def way(self, first: Column, second: Column) -> int:
         """Return the longest path within a row from the start of one op to that of another.
 
-        Parameters
-        ----------
-        first, second : Column
-            Columns of one family; the second one follows the first.
-
-        Returns
-        -------
-        int
-            Ticks; the least over all rows, whose delays are alike.
+        `first`, `second`: columns of one family; the second one follows the first.
+        Returns: ticks; the least over all rows, whose delays are alike.
         """
         rows = self._row_graphs[first.family]
         head = np.full(rows.num_nodes, -(2**60), dtype=np.int64)
@@ -306,17 +290,7 @@ class ImpliedOrder:
         That takes ops of duration zero. More can then be released by the start of acquire j than
         the j rows before it acquired, and the implied precedences would cut off schedules.
 
-        Parameters
-        ----------
-        lane : Lane
-            The innermost lane.
-        nest : sequence of Lane
-            See `nest_of`.
-
-        Returns
-        -------
-        bool
-            True if the acquire and some release of the nest take no time.
+        Returns: true if the acquire and some release of the nest take no time.
         """
         duration = self.problem.duration
         columns = [column for other in nest for column, _ in other.releases]
@@ -327,17 +301,9 @@ class ImpliedOrder:
     def nest_of(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
         """Return a lane and the lanes that acquire before it and release after it, row by row.
 
-        Parameters
-        ----------
-        lanes : sequence of Lane
-            All lanes of a pool.
-        lane : Lane
-            One of them, the innermost.
-
-        Returns
-        -------
-        list of Lane
-            Lanes in the order of `lanes`.
+        `lanes`: all lanes of a pool.
+        `lane`: one of them, the innermost.
+        Returns: lanes in the order of `lanes`.
         """
         return [other for other in lanes if other is lane or self._encloses(other, lane)]
 

@@ -21,17 +21,9 @@ def in_sequence(schedule: Schedule, resources: Sequence[int] | IntArray) -> Sche
     is acquired and released by ops of one resource is no fuller than before: an op of no time that
     lay inside another one stands behind it, and so takes and gives back later, in the same order.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        A schedule in which no two ops of positive length overlap.
-    resources : sequence of int
-        Resources that run their ops in order.
-
-    Returns
-    -------
-    Schedule
-        No op runs across another one of its resource, if that is of no time.
+    `schedule`: a schedule in which no two ops of positive length overlap.
+    `resources`: resources that run their ops in order.
+    Returns: no op runs across another one of its resource, if that is of no time.
     """
     problem, waits = schedule.problem, schedule.waits
     level = Dag.of(problem, *([] if waits is None else [waits])).level

@@ -42,15 +42,8 @@ def once(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
 def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
     """Return the precedences of a problem, by the op that comes first.
 
-    Parameters
-    ----------
-    problem, *edges : Problem, Edges
-        n ops, and further precedences.
-
-    Returns
-    -------
-    PrecedenceGraph
-        Rows in the order of the edges.
+    `problem`, `edges`: n ops, and further precedences.
+    Returns: rows in the order of the edges.
     """
     before, after, lag = joined(problem, *edges)
     pointer, order = rows_by(before, problem.num_ops)
@@ -67,17 +60,9 @@ def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
 def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
     """Return precedences with ops numbered by an order; walks in it read memory in sequence.
 
-    Parameters
-    ----------
-    graph : PrecedenceGraph
-        Precedences of n ops.
-    order : int64[n]
-        All ops.
-
-    Returns
-    -------
-    PrecedenceGraph
-        Op k is op ``order[k]`` of `graph`.
+    `graph`: precedences of n ops.
+    `order`: int64[n].
+    Returns: op k is op ``order[k]`` of `graph`.
     """
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -97,17 +82,10 @@ def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
 def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sources:
     """Return the precedences of a problem, by the op that waits.
 
-    Parameters
-    ----------
-    problem, *edges : Problem, Edges
-        n ops, and further precedences.
-    backwards : bool
-        Time runs backwards: the op that comes first waits for the one after it.
-
-    Returns
-    -------
-    Sources
-        Rows in the order of the edges.
+    `problem`, `edges`: n ops, and further precedences.
+    `backwards`: time runs backwards: the op that comes first waits for the one after
+        it.
+    Returns: rows in the order of the edges.
     """
     before, after, lag = joined(problem, *edges)
     if backwards:
@@ -119,15 +97,8 @@ def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sour
 def joined(problem: Problem, *edges: Edges) -> Edges:
     """Return the precedences of a problem, and further ones behind them, as one table.
 
-    Parameters
-    ----------
-    problem, *edges : Problem, Edges
-        n ops, and further precedences.
-
-    Returns
-    -------
-    Edges
-        Those of the problem first.
+    `problem`, `edges`: n ops, and further precedences.
+    Returns: those of the problem first.
     """
     tables = [(problem.before, problem.after, problem.lag), *edges]
     before, after, lag = (np.concatenate(columns) for columns in zip(*tables, strict=True))
@@ -270,17 +241,9 @@ def no_memory(problem: Problem) -> MemoryUse:
 def rows_by(key: IntArray, count: int) -> tuple[IntArray, IntArray]:
     """Return the rows of a table whose entries name theirs.
 
-    Parameters
-    ----------
-    key : int64[k]
-        Row of each entry.
-    count : int
-        Number of rows.
-
-    Returns
-    -------
-    pointer, order : int64[count + 1], int64[k]
-        Entries ``order[pointer[j]:pointer[j + 1]]`` are those of row j, in their order.
+    `key`: int64[k], row of each entry.
+    Returns: pointer, order : int64[count + 1], int64[k], entries
+        ``order[pointer[j]:pointer[j + 1]]`` are those of row j, in their order.
     """
     order = np.argsort(key, kind="stable")
     pointer = np.zeros(count + 1, dtype=np.int64)

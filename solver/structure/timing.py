@@ -33,25 +33,16 @@ def time_orders(
     in one of the orders serves them first come first served, ties by op number. An op that is in
     no order runs as soon as it is ready.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem, n ops.
-    orders : sequence of int64[...]
-        Chains of op numbers; each op runs after the one before it.
-    extra : (before, after, lag), each int64[k], optional
-        Further precedences, e.g. of a fused backward whose halves are separate ops.
-
-    Returns
-    -------
-    Schedule
-        Starts in ticks, with `extra` as its waits. Where an order makes a pinned start impossible,
-        that op starts later than its pin; memory is ignored. The checker reports both.
-
-    Raises
-    ------
-    DeadlockError
-        The orders and precedences form a cycle; names the ops of a short one.
+    `problem`: the problem, n ops.
+    `orders`: sequence of int64[...], chains of op numbers; each op runs after the one
+        before it.
+    `extra`: (before, after, lag), each int64[k], optional, further precedences, e.g. of
+        a fused backward whose halves are separate ops.
+    Returns: starts in ticks, with `extra` as its waits. Where an order makes a pinned
+        start impossible, that op starts later than its pin; memory is ignored. The
+        checker reports both.
+    Raises `DeadlockError`: the orders and precedences form a cycle; names the ops of a
+        short one.
     """
     edges = [chain_edges(orders), *([extra] if extra is not None else [])]
     graph = graph_of(problem, *edges)
@@ -119,17 +110,10 @@ def _first_come_use(problem: Problem, served: ResourceUse) -> FirstComeUse:
 def short_cycle(problem: Problem, *edges: Edges, searches: int = 64) -> list[int]:
     """Return a short cycle of precedences that have one, each op waiting for the one before it.
 
-    Parameters
-    ----------
-    problem, *edges : Problem, Edges
-        n ops, and further precedences.
-    searches : int
-        Ops of a cycle from which a shorter one is searched; with fewer the cycle may be longer.
-
-    Returns
-    -------
-    list of int
-        Op numbers, the smallest first.
+    `problem`, `edges`: n ops, and further precedences.
+    `searches`: ops of a cycle from which a shorter one is searched; with fewer the
+        cycle may be longer.
+    Returns: op numbers, the smallest first.
     """
     before, after, _ = joined(problem, *edges)
     followers: dict[int, list[int]] = defaultdict(list)

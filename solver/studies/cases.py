@@ -105,10 +105,7 @@ class CaseSearch:
     def run(self, order: Sequence[int]) -> None:
         """Search until all cases are closed, time is over or Ctrl-C.
 
-        Parameters
-        ----------
-        order : sequence of int
-            All cases, in the order of their first visits.
+        `order`: all cases, in the order of their first visits.
         """
         for index in order:
             left = sum(not state.is_closed and not state.visits for state in self.states)

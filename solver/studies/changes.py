@@ -63,20 +63,9 @@ class TimeFactor:
 def values_of(text: str) -> list[Decimal | PerDevice]:
     """Read ``FROM:TO:STEP``, ``FROM:TO`` or a list with commas; all may be multiples of p.
 
-    Parameters
-    ----------
-    text : str
-        Values as they are typed.
-
-    Returns
-    -------
-    list of Decimal or PerDevice
-        At most 1000, both ends included where the step meets them.
-
-    Raises
-    ------
-    InputError
-        Says what would be right.
+    `text`: values as they are typed.
+    Returns: at most 1000, both ends included where the step meets them.
+    Raises `InputError`: says what would be right.
     """
     if ":" not in text:
         return [parse_amount(part) for part in text.split(",")]
@@ -134,15 +123,7 @@ def _with_capacity(instance: PipelineInstance, value: Decimal | PerDevice) -> Pi
 def with_decision(instance: PipelineInstance, decide: str) -> PipelineInstance:
     """Return a pipeline where others choose what is recomputed or copied to the host.
 
-    Parameters
-    ----------
-    decide : str
-        As of `Recompute`, or ``none``: every activation is kept.
-
-    Raises
-    ------
-    InputError
-        It has no memory modes.
+    Raises `InputError`: it has no memory modes.
     """
     data = instance_data(instance)
     if instance.memory is None or not instance.memory.has_modes:
@@ -256,20 +237,13 @@ AXES = {
 def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     """Return the changes on one axis.
 
-    Parameters
-    ----------
-    name : str
-        Of `AXES`, or of a function of one's own.
-    values : object, iterable of objects or callable
-        Values, or texts of values as the command line takes them, equal ones counted once; or a
-        function from pipelines to pipelines.
-    unit : str
-        Of the memory of the pipelines, where it is declared: capacities may be ``80GB``.
-
-    Raises
-    ------
-    InputError
-        An unknown axis, no value, or one that cannot be read; names the option.
+    `name`: of `AXES`, or of a function of one's own.
+    `values`: values, or texts of values as the command line takes them, equal ones
+        counted once; or a function from pipelines to pipelines.
+    `unit`: of the memory of the pipelines, where it is declared: capacities may be
+        ``80GB``.
+    Raises `InputError`: an unknown axis, no value, or one that cannot be read; names
+        the option.
     """
     if name not in AXES and callable(values):
         return [PipelineChange(name, "", values)]

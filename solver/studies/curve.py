@@ -232,22 +232,11 @@ def placements_of(
 ) -> list[PipelineInstance]:
     """Return a pipeline on several placements, each named after its own.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    layouts : sequence of NamedPlacement or str
-        Placements, such as ``vshape`` or ``interleaved:4``; equal ones count once.
-
-    Returns
-    -------
-    list of PipelineInstance
-        In the order of `layouts`.
-
-    Raises
-    ------
-    InputError
-        As `on_layout` and `NamedPlacement.read` do, or there is no placement.
+    `layouts`: placements, such as ``vshape`` or ``interleaved:4``; equal ones count
+        once.
+    Returns: in the order of `layouts`.
+    Raises `InputError`: as `on_layout` and `NamedPlacement.read` do, or there is no
+        placement.
     """
     pipeline, changes = pipeline_of(instance), changes_of("placements", layouts)
     names = [f"{instance.name} {change.value}" for change in changes]

@@ -90,17 +90,7 @@ class AmountCurve:
         return replace(self, points=[(time * factor, amount) for time, amount in self.points])
 
     def columns(self, window: Window, width: int) -> list[float]:
-        """Return the largest amount in each column of a window of time.
-
-        Parameters
-        ----------
-        window : (float, float)
-        width : int
-
-        Returns
-        -------
-        list of float
-        """
+        """Return the largest amount in each column of a window of time."""
         first, last = window
         found = [0.0] * width
         scale = width / (last - first) if last > first else 0.0
@@ -178,18 +168,10 @@ def chart_rows(
 ) -> list[Row]:
     """Return the rows of a chart, devices first, in the order of their numbers.
 
-    Parameters
-    ----------
-    document : ScheduleDocument
-    problem : Problem, optional
-        Gives every resource its row and name; without it rows follow the labels of ops.
-    links : bool
-        Also return links, NICs and communication streams.
-
-    Returns
-    -------
-    list of Row
-        Rows with bars in the schedule's unit.
+    `problem`: gives every resource its row and name; without it rows follow the labels
+        of ops.
+    `links`: also return links, NICs and communication streams.
+    Returns: rows with bars in the schedule's unit.
     """
     if problem is not None:
         rows = _rows_of_resources(document, problem)
@@ -296,18 +278,9 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
     would vanish inside a bubble keeps one column. Where ops are shorter than columns, kinds and
     bubbles take turns so that each gets columns in proportion to its time.
 
-    Parameters
-    ----------
-    bars : list of Bar
-        The bars of one row.
-    first, last : float
-        Ends of the window, in the unit of the bars.
-    width : int
-
-    Returns
-    -------
-    list of ColumnRun
-        Runs of columns from left to right, `width` columns in all.
+    `bars`: the bars of one row.
+    `first`, `last`: ends of the window, in the unit of the bars.
+    Returns: runs of columns from left to right, `width` columns in all.
     """
     scale = width / (last - first) if last > first else 0.0
     shares: _Shares = [{} for _ in range(width)]

@@ -150,16 +150,7 @@ def darker(colour: str) -> str:
 def lightened(colour: str, share: float) -> str:
     """Mix a colour with white.
 
-    Parameters
-    ----------
-    colour : str
-        Such as ``#e69f00``.
-    share : float
-        How much of the mixture is white, 0 to 1.
-
-    Returns
-    -------
-    str
+    `share`: how much of the mixture is white, 0 to 1.
     """
     mixed = (round(part + (255 - part) * share) for part in _channels(colour))
     return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -88,21 +88,8 @@ def _sentence(found: Curve) -> str:
 def curve_figure(found: Curve, title: str, inches: float) -> Figure:
     """Return the picture of a curve: values, bounds below them, the gap between shaded.
 
-    Parameters
-    ----------
-    found : Curve
-    title : str
-        Line above; empty for none.
-    inches : float
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        No point has a value or a bound.
+    `title`: line above; empty for none.
+    Raises `InputError`: no point has a value or a bound.
     """
     points = [(_place_of(point), point) for point in found.points]
     if all(p.value is None and p.bound is None for p in found.points):

@@ -32,15 +32,7 @@ class Drawing:
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield the figures of a result.
 
-        Parameters
-        ----------
-        result : Result
-        instance : Instance, optional
-            Gives caps that the result does not repeat.
-
-        Yields
-        ------
-        (str, str)
+        `instance`: gives caps that the result does not repeat.
         """
         other = ("device span", result.device_span)
         if result.objective is Objective.DEVICE_SPAN:
@@ -52,35 +44,13 @@ class Drawing:
             yield bubble_name(result), ratio(result.bubble_ratio) + extra
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
-        """Yield tables of the parts of a result or one heuristic, such as its devices.
-
-        Parameters
-        ----------
-        found : Result or HeuristicEntry
-        unit : str
-            Unit of times.
-
-        Yields
-        ------
-        RenderableType
-        """
+        """Yield tables of the parts of a result or one heuristic, such as its devices."""
         yield from ()
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, then notes on it.
-
-        Parameters
-        ----------
-        entries : sequence of HeuristicEntry
-        result : Result
-        verbose : bool
-
-        Yields
-        ------
-        RenderableType
-        """
+        """Yield the table of heuristics, then notes on it."""
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
             status = [self.status(e, result, verbose=verbose) for e in shown]
@@ -102,32 +72,15 @@ class Drawing:
     def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
         """Return further columns of the table of heuristics.
 
-        Parameters
-        ----------
-        result : Result
-        verbose : bool
-
-        Returns
-        -------
-        sequence of Field
-            Of entries of the kind.
+        Returns: of entries of the kind.
         """
         return (Field("bubble", lambda entry: entry.bubble_ratio, 1, ratio),)
 
     def status(self, entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
         """Return the outcome of a heuristic: its status, its pattern, and a reason if it has one.
 
-        Parameters
-        ----------
-        entry : HeuristicEntry
-        result : Result
-            The entry is compared with it.
-        verbose : bool
-            Give the whole reason.
-
-        Returns
-        -------
-        str
+        `result`: the entry is compared with it.
+        `verbose`: give the whole reason.
         """
         word = spaced(entry.status)
         if entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value:
@@ -137,45 +90,17 @@ class Drawing:
         return f"{word}{pattern}" + (f": {reason}" if reason else "")
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the notes below the table of heuristics.
-
-        Parameters
-        ----------
-        result : Result
-        verbose : bool
-
-        Yields
-        ------
-        RenderableType
-        """
+        """Yield the notes below the table of heuristics."""
         yield from ()
 
     def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
-        """Return the amounts over time that are drawn below a schedule, times in ticks.
-
-        Parameters
-        ----------
-        found : Result or HeuristicEntry
-        schedule : Schedule
-
-        Returns
-        -------
-        list of AmountCurve
-        """
+        """Return the amounts over time that are drawn below a schedule, times in ticks."""
         return pool_curves(schedule)
 
     def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
         """Return the kind as which a page draws each op.
 
-        Parameters
-        ----------
-        instance : Instance
-        problem : Problem
-
-        Returns
-        -------
-        list of str
-            n names of kinds.
+        Returns: n names of kinds.
         """
         return [problem.kinds[kind] for kind in problem.kind.tolist()]
 
@@ -186,15 +111,7 @@ class Drawing:
     def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return in plain words why a heuristic has no valid schedule.
 
-        Parameters
-        ----------
-        entry : HeuristicEntry
-        verbose : bool
-            Say all that is known.
-
-        Returns
-        -------
-        str
+        `verbose`: say all that is known.
         """
         short = None if verbose or entry.broken is None else entry.broken.short
         return short or entry.reason or ""
@@ -202,15 +119,7 @@ class Drawing:
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on an instance.
 
-        Parameters
-        ----------
-        entry : HeuristicEntry
-        instance : Instance
-            Gives unit and caps.
-
-        Yields
-        ------
-        (str, str)
+        `instance`: gives unit and caps.
         """
         texts = {"pattern": entry.pattern, "reason": self.reason(entry)}
         yield from ((name, text) for name, text in texts.items() if text)
@@ -225,17 +134,7 @@ class Drawing:
             yield f"peak, {pool}", peak
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return an instance in short, with a hint at further commands.
-
-        Parameters
-        ----------
-        instance : Instance
-        problem : Problem
-
-        Returns
-        -------
-        RenderableType
-        """
+        """Return an instance in short, with a hint at further commands."""
         return described(instance, [*self.shape(instance), *sizes(problem)])
 
     def title(self, instance: Instance) -> str:
@@ -260,17 +159,8 @@ def distances(entries: Sequence[HeuristicEntry], result: Result, broken: str) ->
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
 
-    Parameters
-    ----------
-    entries : sequence of HeuristicEntry
-    result : Result
-    broken : str
-        What stands there for infeasible ones.
-
-    Returns
-    -------
-    list of TableColumn
-        One column, two where the best is not proved to be optimal.
+    `broken`: what stands there for infeasible ones.
+    Returns: one column, two where the best is not proved to be optimal.
     """
     over = [broken if e.status is HeuristicStatus.INFEASIBLE else percent(e.gap) for e in entries]
     found = [TableColumn("over\nbest", over)]
@@ -290,15 +180,7 @@ def _gap(entry: HeuristicEntry, bound: float) -> float | None:
 def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
     """Yield value, bound and gap of a result.
 
-    Parameters
-    ----------
-    result : Result
-    *others : (str, float or None)
-        Other times of the schedule and their names, which follow the value.
-
-    Yields
-    ------
-    (str, str)
+    `others`: other times of the schedule and their names, which follow the value.
     """
     name, unit = spaced(result.objective), unit_of(result)
     value, bound, *times = figures(result.value, result.bound, *(time for _, time in others))
@@ -325,18 +207,8 @@ def described(
 ) -> RenderableType:
     """Return an instance in short: title, facts, table and a hint at further commands.
 
-    Parameters
-    ----------
-    instance : Instance
-    rows : sequence of (str, str)
-    what : str, optional
-        What the instance is; otherwise its kind is named.
-    devices : RenderableType, optional
-        A table of its devices.
-
-    Returns
-    -------
-    RenderableType
+    `what`: what the instance is; otherwise its kind is named.
+    `devices`: a table of its devices.
     """
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]

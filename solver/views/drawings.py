@@ -41,15 +41,7 @@ def drawing_of(kind: str | None) -> Drawing:
 def bound_of(found: object, objective: Objective) -> float | None:
     """Return the proven bound of a result where it is one of a time of its schedule.
 
-    Parameters
-    ----------
-    found : object
-        The result; others have no bound.
-    objective : Objective
-
-    Returns
-    -------
-    float or None
+    `found`: the result; others have no bound.
     """
     if not isinstance(found, Result) or found.objective is not objective or found.bound is None:
         return None
@@ -115,21 +107,9 @@ def caption_of(found: Result) -> str:
 def drawn_of(found: Result | HeuristicEntry | Plan, instance: Instance | None = None) -> Drawn:
     """Return the schedule of a result, of a heuristic, or of the winner of a plan.
 
-    Parameters
-    ----------
-    found : Result, HeuristicEntry or Plan
-    instance : Instance, optional
-        What it schedules; by default the one that the result carries.
-
-    Returns
-    -------
-    Drawn
-        The schedule, with links and memory where the instance is known.
-
-    Raises
-    ------
-    InputError
-        There is no schedule in it, or it is none of the instance.
+    `instance`: what it schedules; by default the one that the result carries.
+    Returns: the schedule, with links and memory where the instance is known.
+    Raises `InputError`: there is no schedule in it, or it is none of the instance.
     """
     if isinstance(found, Plan):
         if found.result is None or found.instance is None:
@@ -156,26 +136,10 @@ def drawn_on(
 ) -> tuple[Drawn, list[Violation]]:
     """Return a schedule of a known instance, and the rules that its names of ops break.
 
-    Parameters
-    ----------
-    instance : Instance
-    data : object
-        Parsed JSON of a result, a heuristic's entry or a bare schedule.
-    found : Result or HeuristicEntry, optional
-        The same as a document.
-    frame : ViewOptions
-    exact : bool
-    source : str
-        Name of its file, for errors.
-
-    Returns
-    -------
-    (Drawn, list of Violation)
-
-    Raises
-    ------
-    InputError
-        It is no schedule of the instance.
+    `data`: parsed JSON of a result, a heuristic's entry or a bare schedule.
+    `found`: the same as a document.
+    `source`: name of its file, for errors.
+    Raises `InputError`: it is no schedule of the instance.
     """
     kind = kind_of(instance)
     problem = kind.lower(instance, exact=exact, document=data)
@@ -190,15 +154,7 @@ def drawn_on(
 def title_of(data: Any, instance: Instance | None = None) -> str:
     """Return the title of a schedule: its instance, and what made it.
 
-    Parameters
-    ----------
-    data : object
-        Parsed JSON of a result, a heuristic's entry or a bare schedule.
-    instance : Instance, optional
-
-    Returns
-    -------
-    str
+    `data`: parsed JSON of a result, a heuristic's entry or a bare schedule.
     """
     name = data.get("instance", "schedule") if instance is None else instance.name
     by = data.get("best_by") or data.get("name")

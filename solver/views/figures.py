@@ -13,15 +13,7 @@ def figure(value: float | None, significant: int = 6) -> str:
 
     Whole numbers keep all their digits. ``None`` becomes a dash.
 
-    Parameters
-    ----------
-    value : float or None
-    significant : int
-        Digits that it keeps where it is not whole.
-
-    Returns
-    -------
-    str
+    `significant`: digits that it keeps where it is not whole.
     """
     if value is None:
         return ABSENT
@@ -91,33 +83,14 @@ def seconds(value: float) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text cut to a width, with a tilde where something is missing.
-
-    Parameters
-    ----------
-    text : str
-    width : int
-        Most characters.
-
-    Returns
-    -------
-    str
-    """
+    """Return a text cut to a width, with a tilde where something is missing."""
     return text if len(text) <= width else text[: max(width - 1, 0)] + "~"
 
 
 def counted(number: int, word: str) -> str:
     """Return a number with its noun: ``1 node``, ``1,024 nodes``, ``2 micro-batches``.
 
-    Parameters
-    ----------
-    number : int
-    word : str
-        The noun in the singular.
-
-    Returns
-    -------
-    str
+    `word`: the noun in the singular.
     """
     plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
     return f"{number:,} {word}{plural}"

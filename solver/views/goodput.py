@@ -29,17 +29,7 @@ MEANING = {
 
 
 def fit_report(title: str, fit: Fit) -> RenderableType:
-    """Return a fit: its parameters, how well they predict, and what the data leave open.
-
-    Parameters
-    ----------
-    title : str
-    fit : Fit
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Return a fit: its parameters, how well they predict, and what the data leave open."""
     why = [fit.fixed.get(name, "") for name in MEANING] if fit.fixed else None
     table = FittingTable(
         TableColumn("parameter", list(MEANING), is_text=True),
@@ -101,17 +91,8 @@ def goodput_chart(
 ) -> LineChart | None:
     """Return the chart of goodput over batch sizes.
 
-    Parameters
-    ----------
-    model : GoodputModel
-    rows : sequence of GoodputRow
-        Best configurations; lines are drawn for up to six of their allocations.
-    limits : BatchLimits
-
-    Returns
-    -------
-    LineChart or None
-        None where there is nothing to draw.
+    `rows`: best configurations; lines are drawn for up to six of their allocations.
+    Returns: none where there is nothing to draw.
     """
     places = {(row.num_replicas, row.num_nodes): row for row in rows if row.is_allowed}
     chosen = _spread([places[place] for place in sorted(places)])

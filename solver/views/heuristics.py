@@ -26,16 +26,7 @@ def applicable(
 ) -> RenderableType:
     """Return the heuristics that apply to an instance, and the reasons why others do not.
 
-    Parameters
-    ----------
-    name : str
-    heuristics : sequence of Heuristic
-    obstacles : sequence of str or None
-        Why each cannot be run; None where it can.
-
-    Returns
-    -------
-    RenderableType
+    `obstacles`: why each cannot be run; None where it can.
     """
     able, others = [], defaultdict[str, list[str]](list)
     for one, obstacle in zip(heuristics, obstacles, strict=True):

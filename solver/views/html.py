@@ -24,18 +24,9 @@ def text(value: str) -> str:
 def html(part: RenderableType, most: int | None = None, letters: int = LONGEST_PART) -> str:
     """Return a part of a report.
 
-    Parameters
-    ----------
-    part : RenderableType
-        A text, facts, a table, or a group of them.
-    most : int, optional
-        Rows of a table, which is folded then. A note counts the others.
-    letters : int
-        Most letters of a fact.
-
-    Returns
-    -------
-    str
+    `part`: a text, facts, a table, or a group of them.
+    `most`: rows of a table, which is folded then. A note counts the others.
+    `letters`: most letters of a fact.
     """
     if isinstance(part, LineChart):
         part = part.__rich__()
@@ -66,15 +57,7 @@ def _facts(found: FactList, most: int | None, letters: int) -> str:
 def table_html(found: FittingTable, most: int | None = None) -> str:
     """Return a table in a box that scrolls sideways where it is too wide.
 
-    Parameters
-    ----------
-    found : FittingTable
-    most : int, optional
-        Rows of a folded table.
-
-    Returns
-    -------
-    str
+    `most`: rows of a folded table.
     """
     caption = f"<caption>{text(found.caption)}</caption>" if found.caption else ""
     heads = "".join(f'<th scope="col"{_class(c, "")}>{text(c.title)}</th>' for c in found.columns)

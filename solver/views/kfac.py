@@ -42,16 +42,7 @@ from ppsolve.solver.views.wording import ITERATIONS, with_unit
 def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
     """Return the report on a refresh, its iterations side by side.
 
-    Parameters
-    ----------
-    shown : ScheduleView
-        With its instance.
-    period : float
-        Length of an iteration, in the unit of the schedule.
-
-    Returns
-    -------
-    ScheduleReport
+    `period`: length of an iteration, in the unit of the schedule.
     """
     source, links, unit = shown.source, shown.frame.links, shown.unit
     counts = _iterations(shown.document)
@@ -105,18 +96,7 @@ def _facts(shown: ScheduleView, most: int, period: float) -> Iterator[tuple[str,
 
 
 def device_table(known: RefreshFigures, unit: str) -> RenderableType:
-    """Return the table of devices of a result or a heuristic; unknown figures have no column.
-
-    Parameters
-    ----------
-    known : RefreshFigures
-    unit : str
-        Unit of times.
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Return the table of devices of a result or a heuristic; unknown figures have no column."""
     proved = known if isinstance(known, RefreshResult) else None
     bounds = proved and proved.bound_of
     devices = range(len(known.iterations_of or bounds or ()))
@@ -296,15 +276,7 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
     """Return the devices on which a heuristic claims less than is proved to be possible.
 
-    Parameters
-    ----------
-    entry : RefreshEntry
-    result : RefreshResult
-        Holds what is proved of each device.
-
-    Returns
-    -------
-    list of int
+    `result`: holds what is proved of each device.
     """
     if entry.status is not HeuristicStatus.INFEASIBLE:
         return []

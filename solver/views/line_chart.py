@@ -175,10 +175,7 @@ def has_matplotlib() -> bool:
 def require_matplotlib(field: str | None = None) -> None:
     """Raise an error that says how to get matplotlib, where it is not installed.
 
-    Raises
-    ------
-    InputError
-        It is not installed; names the option that needs it.
+    Raises `InputError`: it is not installed; names the option that needs it.
     """
     if not has_matplotlib():
         text = "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'"
@@ -188,10 +185,7 @@ def require_matplotlib(field: str | None = None) -> None:
 def chart_format(path: str | Path) -> str:
     """Return the format of a file by its name: png or svg.
 
-    Raises
-    ------
-    InputError
-        The name ends in neither, or matplotlib is not installed.
+    Raises `InputError`: the name ends in neither, or matplotlib is not installed.
     """
     wanted = FORMATS.get(Path(path).suffix.lower())
     if wanted is None:
@@ -202,35 +196,16 @@ def chart_format(path: str | Path) -> str:
 
 
 def chart_bytes(chart: LineChart, kind: str) -> bytes:
-    """Return a chart as a file of a format; equal charts give equal bytes.
-
-    Parameters
-    ----------
-    chart : LineChart
-    kind : str
-        png or svg.
-
-    Returns
-    -------
-    bytes
-    """
+    """Return a chart as a file of a format; equal charts give equal bytes."""
     return figure_bytes(lambda: chart_figure(chart), kind)
 
 
 def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
     """Return a figure as a file of a format; equal figures give equal bytes.
 
-    Parameters
-    ----------
-    draw : callable
-        Returns the figure; called under the style, whatever the user's own settings are.
-    kind : str
-        ``png``, ``svg`` or ``pdf``; fonts are embedded in all of them.
-    style : mapping of str to object
-
-    Returns
-    -------
-    bytes
+    `draw`: returns the figure; called under the style, whatever the user's own settings
+        are.
+    `kind`: ``png``, ``svg`` or ``pdf``; fonts are embedded in all of them.
     """
     stream = io.BytesIO()
     with styled(style), warnings.catch_warnings():
@@ -246,14 +221,7 @@ def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any]
 def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
     """Draw by settings of our own instead of the user's.
 
-    Parameters
-    ----------
-    style : mapping of str to object
-        Settings of matplotlib beside its defaults.
-
-    Yields
-    ------
-    None
+    `style`: settings of matplotlib beside its defaults.
     """
     require_matplotlib()
     import matplotlib
@@ -274,13 +242,7 @@ def panel_figure(title: str) -> tuple[Figure, Axes]:
 
 
 def add_legend(axes: Axes, columns: int = 3) -> None:
-    """Write the legend of a panel below it.
-
-    Parameters
-    ----------
-    axes : Axes
-    columns : int
-    """
+    """Write the legend of a panel below it."""
     axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
 

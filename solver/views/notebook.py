@@ -37,14 +37,8 @@ ROWS, LETTERS = 30, 200  # rows of a table, characters of a text
 def html_of(document: object) -> str | None:
     """Return a document as HTML, for a notebook.
 
-    Parameters
-    ----------
-    document : Result, HeuristicEntry, Plan, Curve, WhatIf or Instance
-
-    Returns
-    -------
-    str or None
-        Static HTML without scripts; None for other documents, which a notebook shows by `repr`.
+    Returns: static HTML without scripts; None for other documents, which a notebook
+        shows by `repr`.
     """
     if isinstance(document, Result):
         return _cell(report(document, verbose=True), document)
@@ -96,22 +90,10 @@ COUNTED = ("stage", "device", "microbatch", "slice", "replica")
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
     """Return rows as a data frame.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-    columns : sequence of str
-        The columns, also where there are no rows.
-
-    Returns
-    -------
-    DataFrame
-        Stages, devices, micro-batches, slices and replicas are ``Int64``, which knows missing
-        values.
-
-    Raises
-    ------
-    InputError
-        pandas is not installed.
+    `columns`: the columns, also where there are no rows.
+    Returns: stages, devices, micro-batches, slices and replicas are ``Int64``, which
+        knows missing values.
+    Raises `InputError`: pandas is not installed.
     """
     try:
         import pandas

@@ -49,15 +49,7 @@ def collective_kind(text: str) -> str:
 def stream_rows(document: ScheduleDocument, instance: OverlapInstance) -> list[Row]:
     """Return the row of the compute stream, then one per comm stream; added ops are left out.
 
-    Parameters
-    ----------
-    document : ScheduleDocument
-    instance : OverlapInstance
-
-    Returns
-    -------
-    list of Row
-        Rows with bars in the schedule's unit.
+    Returns: rows with bars in the schedule's unit.
     """
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
@@ -81,16 +73,8 @@ def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
 
     Before the moment at which a wait lets it go on, the stream is idle only because of the wait.
 
-    Parameters
-    ----------
-    kernels : sequence of Bar
-        The ops of the stream, by start.
-    moments : iterable of float
-        When each wait lets the stream go on, ascending.
-
-    Yields
-    ------
-    Bar
+    `kernels`: the ops of the stream, by start.
+    `moments`: when each wait lets the stream go on, ascending.
     """
     clock, following = 0.0, 0
     for moment in moments:
@@ -170,21 +154,9 @@ def program_facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield names and values of a program order.
 
-    Parameters
-    ----------
-    found : ProgramFigures
-    makespan : float or None
-        Waits are a share of it.
-    unit : str
-        Unit of times.
-    instance : OverlapInstance, optional
-    least : float, optional
-        Proven lower bound on the peak of live bytes.
-
-    Yields
-    ------
-    (str, str)
-        Name and value of a fact, with its unit.
+    `makespan`: waits are a share of it.
+    `least`: proven lower bound on the peak of live bytes.
+    Yields: name and value of a fact, with its unit.
     """
     if found.exposed_wait is not None:
         yield "exposed", exposed_text(found, makespan, unit)
@@ -200,16 +172,7 @@ def program_facts(
 def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
     """Return the exposed communication with its unit, and its share of the makespan.
 
-    Parameters
-    ----------
-    found : ProgramFigures
-    makespan : float or None
-        Time of the whole order.
-    unit : str
-
-    Returns
-    -------
-    str
+    `makespan`: time of the whole order.
     """
     wait = found.exposed_wait
     share = f", {percent(wait / makespan)} of the makespan" if wait and makespan else ""
@@ -280,16 +243,7 @@ def program_of(
 ) -> ProgramReport | None:
     """Return the program of an order, if its kernels and collectives start as the schedule says.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-    schedule : Schedule
-    order : object
-        Names of nodes in program order, if they are that.
-
-    Returns
-    -------
-    ProgramReport or None
+    `order`: names of nodes in program order, if they are that.
     """
     index = instance.index_of
     if not isinstance(order, list) or not all(

@@ -54,17 +54,8 @@ def plan_line(plan: Plan) -> Text:
 def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> Group:
     """Return a plan: the winner, its figures, what became of the others, and a chart.
 
-    Parameters
-    ----------
-    plan : Plan
-    top : int or None
-        Rows of the ranked table; by default ten, or all if `verbose`.
-    verbose : bool
-        Show each row with its reason.
-
-    Returns
-    -------
-    RenderableType
+    `top`: rows of the ranked table; by default ten, or all if `verbose`.
+    `verbose`: show each row with its reason.
     """
     facts = FactList(_facts(plan, verbose=verbose))
     parts: list[RenderableType] = [_title(plan), facts, Text()]

@@ -43,15 +43,7 @@ Parts = Iterator[tuple[str, str]]  # texts and their styles
 def run_parts(event: Progress, unit: str) -> Parts:
     """Yield best value, bound and gap of a run.
 
-    Parameters
-    ----------
-    event : Progress
-    unit : str
-
-    Yields
-    ------
-    (str, str)
-        Text and style.
+    Yields: text and style.
     """
     best, bound = figures(event.incumbent, event.bound)
     if event.incumbent is not None:
@@ -117,17 +109,7 @@ class PlainLines(Generic[EventT]):
 def is_news_of_run(latest: Progress | None, event: Progress, *, everything: bool) -> bool:
     """Return True if an event of a run says something new.
 
-    Parameters
-    ----------
-    latest : Progress or None
-        The event that was told last.
-    event : Progress
-    everything : bool
-        Tell more.
-
-    Returns
-    -------
-    bool
+    `latest`: the event that was told last.
     """
     if event.event == "heuristic" and not everything:
         return False
@@ -137,17 +119,7 @@ def is_news_of_run(latest: Progress | None, event: Progress, *, everything: bool
 def is_news_of_plan(latest: PlanProgress | None, event: PlanProgress, *, everything: bool) -> bool:
     """Return True if phase or goodput of a plan change, or much time has passed.
 
-    Parameters
-    ----------
-    latest : PlanProgress or None
-        The event that was told last.
-    event : PlanProgress
-    everything : bool
-        Tell more.
-
-    Returns
-    -------
-    bool
+    `latest`: the event that was told last.
     """
     if latest is None or (everything and event.best != latest.best):
         return True
@@ -206,23 +178,9 @@ def progress(
 ) -> AbstractContextManager[ProgressListener | None]:
     """Return a context with the listener that suits stderr, which tidies up afterwards.
 
-    Parameters
-    ----------
-    title : str
-        What is solved.
-    unit : str
-        Unit of the values.
-    time_limit : float, optional
-    quiet : bool
-        Show nothing.
-    everything : bool
-        Show what every heuristic reaches, where lines are written.
-    label : str
-        Place of this run among several, with its title.
-
-    Returns
-    -------
-    context manager
+    `unit`: unit of the values.
+    `everything`: show what every heuristic reaches, where lines are written.
+    `label`: place of this run among several, with its title.
     """
     words, is_news = run_words(unit), partial(is_news_of_run, everything=everything)
     head = f"{label}  " if label else ""
@@ -233,17 +191,7 @@ def progress(
 def plan_progress(
     title: str, *, time_limit: float | None, quiet: bool = False, everything: bool = False
 ) -> AbstractContextManager[PlanListener | None]:
-    """Return a context with the listener of a plan, as `progress` does of a run.
-
-    Parameters
-    ----------
-    title, time_limit, quiet, everything
-        As of `progress`.
-
-    Returns
-    -------
-    context manager
-    """
+    """Return a context with the listener of a plan, as `progress` does of a run."""
     is_news = partial(is_news_of_plan, everything=everything)
     live = LiveLine(title, time_limit, PLAN_WORDS)
     return _shown(live, lambda stream: PlainLines(stream, PLAN_WORDS, is_news), quiet=quiet)

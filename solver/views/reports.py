@@ -42,16 +42,7 @@ def summary_line(result: Result) -> Text:
 def report(result: Result, *, verbose: bool = False, instance: Instance | None = None) -> Group:
     """Return a result: the best schedule, the bound, and every heuristic beside them.
 
-    Parameters
-    ----------
-    result : Result
-    verbose : bool
-    instance : Instance, optional
-        Gives caps that the result does not repeat.
-
-    Returns
-    -------
-    RenderableType
+    `instance`: gives caps that the result does not repeat.
     """
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
@@ -85,17 +76,8 @@ def ending(
 ) -> Iterator[tuple[str, str]]:
     """Yield why and when a run ended.
 
-    Parameters
-    ----------
-    result : Result
-    verbose : bool
-        Also yield the seed and the versions.
-    instance : Instance, optional
-        Names the time that made others round.
-
-    Yields
-    ------
-    (str, str)
+    `verbose`: also yield the seed and the versions.
+    `instance`: names the time that made others round.
     """
     if result.reason:
         yield "reason", result.reason
@@ -130,17 +112,7 @@ def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:
 
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:
-    """Return the outcome of a heuristic in one line, for `--quiet`.
-
-    Parameters
-    ----------
-    entry : HeuristicEntry
-    unit : str
-
-    Returns
-    -------
-    Text
-    """
+    """Return the outcome of a heuristic in one line, for `--quiet`."""
     line = _headed(entry.name, entry.status, wording.ENTRY_STYLE[entry.status])
     if entry.value is not None:
         line.append(f" {wording.with_unit(figure(entry.value), entry.value_unit or unit)}")
@@ -152,17 +124,7 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
 
 
 def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
-    """Return the outcome of one heuristic on an instance.
-
-    Parameters
-    ----------
-    instance : Instance
-    entry : HeuristicEntry
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Return the outcome of one heuristic on an instance."""
     drawing, unit = drawing_of(instance.kind), instance.time_unit
     style = wording.ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
@@ -191,17 +153,7 @@ Pair = tuple[Result, HeuristicEntry]  # a heuristic's entry, and the result that
 
 
 def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
-    """Return the table of instances, the table of heuristics and a line of totals.
-
-    Parameters
-    ----------
-    results : sequence of Result
-    fold_names : bool
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Return the table of instances, the table of heuristics and a line of totals."""
     proven = [result for result in results if result.status is Status.OPTIMAL]
     total = sum(result.wall_seconds for result in results)
     closed = sum(r.value == getattr(best_entry(r), "value", None) for r in proven)

@@ -119,16 +119,7 @@ def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
 def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str:
     """Return the highest use of a memory pool, with its capacity where known: ``7 of 8 GB``.
 
-    Parameters
-    ----------
-    used : float
-        In the unit of the pool.
-    capacity : float, optional
-    unit : str
-
-    Returns
-    -------
-    str
+    `used`: in the unit of the pool.
     """
     texts = figures(used, *([] if capacity is None else [capacity]))
     return with_unit(" of ".join(texts), unit)
@@ -142,19 +133,9 @@ def busy_table(
 ) -> RenderableType:
     """Return the table of busy and idle times of the rows of a chart.
 
-    Parameters
-    ----------
-    rows : sequence of Row
-    makespan : float
-        Idle time is the rest of it.
-    peaks : mapping of str to str, optional
-        Peak memory by the names of rows, where known.
-    head : str
-
-    Returns
-    -------
-    RenderableType
-        The table, indented; times in the unit of the rows.
+    `makespan`: idle time is the rest of it.
+    `peaks`: peak memory by the names of rows, where known.
+    Returns: the table, indented; times in the unit of the rows.
     """
     fields: tuple[Field[Row], ...] = (
         Field(head, lambda row: row.name),

@@ -167,17 +167,7 @@ def table_of(
 ) -> FittingTable:
     """Return a table with a row for each of some things.
 
-    Parameters
-    ----------
-    rows : sequence
-    *fields : Field
-    styles : sequence of str
-        One for each row, or none.
-    caption : str
-
-    Returns
-    -------
-    FittingTable
+    `styles`: one for each row, or none.
     """
     return FittingTable(*(f.column(rows) for f in fields), styles=styles, caption=caption)
 
@@ -185,15 +175,7 @@ def table_of(
 def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] | None:
     """Return the cells of a column, or None where its values are not known.
 
-    Parameters
-    ----------
-    values : iterable, optional
-    show : callable
-        Returns the cell of a value.
-
-    Returns
-    -------
-    list of str or None
+    `show`: returns the cell of a value.
     """
     return None if values is None else [show(value) for value in values]
 

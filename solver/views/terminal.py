@@ -36,32 +36,12 @@ class TerminalConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render anything, texts made harmless.
-
-        Parameters
-        ----------
-        renderable, options
-            As for any console.
-
-        Returns
-        -------
-        iterable of Segment
-        """
+        """Render anything, texts made harmless."""
         shown = _harmless(renderable) if isinstance(renderable, Text) else renderable
         return super().render(shown, options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a harmless text for a string.
-
-        Parameters
-        ----------
-        text, options
-            As for any console.
-
-        Returns
-        -------
-        Text
-        """
+        """Return a harmless text for a string."""
         return super().render_str(printable_lines(text), **options)
 
     def on_broken_pipe(self) -> None:

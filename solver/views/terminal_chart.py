@@ -69,17 +69,8 @@ class Axis:
     def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
         """Yield the line below a chart, then the times under it.
 
-        Parameters
-        ----------
-        indent : int
-            Columns to the left of the axis.
-        unit : str
-        plain : bool
-            Use no character beyond ASCII.
-
-        Yields
-        ------
-        Text
+        `indent`: columns to the left of the axis.
+        `plain`: use no character beyond ASCII.
         """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
@@ -98,16 +89,8 @@ class Axis:
 def round_times(first: float, last: float, wanted: int) -> list[float]:
     """Return round times within a window, ascending; none where the window is a point.
 
-    Parameters
-    ----------
-    first, last : float
-    wanted : int
-        Most steps from one to the other.
-
-    Returns
-    -------
-    list of float
-        Multiples of `round_step`.
+    `wanted`: most steps from one to the other.
+    Returns: multiples of `round_step`.
     """
     step = round_step(last - first, wanted)
     if step <= 0:
@@ -118,18 +101,7 @@ def round_times(first: float, last: float, wanted: int) -> list[float]:
 
 
 def round_step(most: float, wanted: int) -> float:
-    """Return the least of 1, 2, 5 x 10^n that reaches `most` in few steps; 0 where `most` is 0.
-
-    Parameters
-    ----------
-    most : float
-    wanted : int
-        Most steps.
-
-    Returns
-    -------
-    float
-    """
+    """Return the least of 1, 2, 5 x 10^n that reaches `most` in few steps; 0 where `most` is 0."""
     if most < 1e-12:
         return 0.0
     power = 10.0 ** math.floor(math.log10(most / wanted))
@@ -140,15 +112,7 @@ def round_step(most: float, wanted: int) -> float:
 def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     """Yield the lines of a chart.
 
-    Parameters
-    ----------
-    chart : Chart
-    options : ConsoleOptions
-        Its width, and whether only ASCII is shown.
-
-    Yields
-    ------
-    Text
+    `options`: its width, and whether only ASCII is shown.
     """
     plain, room = options.ascii_only, options.max_width
     names = [shorten(row.name, LAYOUT.name) for row in chart.rows]
@@ -178,17 +142,7 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
 def blocks(curve: AmountCurve, window: tuple[float, float], width: int, *, plain: bool) -> str:
     """Return a curve as blocks (digits if `plain`), full height at its largest amount.
 
-    Parameters
-    ----------
-    curve : AmountCurve
-    window : (float, float)
-    width : int
-    plain : bool
-        Use no character beyond ASCII.
-
-    Returns
-    -------
-    str
+    `plain`: use no character beyond ASCII.
     """
     levels, most = DIGITS if plain else BLOCKS, curve.most or 1
     shares = (max(amount, 0) / most for amount in curve.columns(window, width))

@@ -46,17 +46,8 @@ def bubble_name(found: Result | HeuristicEntry) -> str:
 def rounding_note(error: float | None, unit: str, instance: Instance | None = None) -> str | None:
     """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
 
-    Parameters
-    ----------
-    error : float or None
-        Time by which the optimum on ticks may exceed that of the given times.
-    unit : str
-    instance : Instance, optional
-        Where the times are.
-
-    Returns
-    -------
-    str or None
+    `error`: time by which the optimum on ticks may exceed that of the given times.
+    `instance`: where the times are.
     """
     if not error:
         return None
@@ -71,13 +62,6 @@ def rounding_note(error: float | None, unit: str, instance: Instance | None = No
 def with_unit(text: str, unit: str) -> str:
     """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``.
 
-    Parameters
-    ----------
-    text, unit : str
-        No unit leaves the figure alone.
-
-    Returns
-    -------
-    str
+    `text`, `unit`: no unit leaves the figure alone.
     """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}".rstrip()

@@ -41,16 +41,7 @@ def modules_by_stage(instance: KfacInstance) -> dict[int, list[KfacModule]]:
 def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
     """Return the devices that meet in a module's syncs: its replicas and the holders of its stage.
 
-    Parameters
-    ----------
-    module : KfacModule
-    holders : iterable of int
-        Devices that hold its stage.
-
-    Returns
-    -------
-    tuple of int
-        Devices, ascending.
+    `holders`: devices that hold its stage.
     """
     return tuple(sorted({*holders, *(module.replicas or ())}))
 
@@ -58,18 +49,8 @@ def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
 def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
     """Return the time of a module's curvature (per micro-batch), sync or inversion.
 
-    Parameters
-    ----------
-    module : KfacModule
-    kind : str
-        ``cov``, ``sync`` or ``inv``.
-    factor : str
-        ``A`` or ``B``.
-
-    Returns
-    -------
-    Fraction
-        Time in the instance's unit.
+    `kind`: ``cov``, ``sync`` or ``inv``.
+    Returns: time in the instance's unit.
     """
     return Fraction(getattr(module, f"{_TIME_FIELDS[kind]}_{factor.lower()}"))
 
@@ -77,16 +58,8 @@ def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
 def saved_bytes(module: KfacModule, factor: str) -> Fraction:
     """Return the memory that a module holds per micro-batch until its curvature is done.
 
-    Parameters
-    ----------
-    module : KfacModule
-    factor : str
-        ``A`` (saved inputs) or ``B`` (saved errors).
-
-    Returns
-    -------
-    Fraction
-        Amount in the instance's unit of memory.
+    `factor`: ``A`` (saved inputs) or ``B`` (saved errors).
+    Returns: amount in the instance's unit of memory.
     """
     return Fraction(getattr(module, _SAVED_FIELDS[factor]))
 
@@ -94,21 +67,11 @@ def saved_bytes(module: KfacModule, factor: str) -> Fraction:
 def lower_iteration(instance: KfacInstance, *, exact: bool = False) -> Problem:
     """Lower one iteration of the pipeline alone, at the scale of the whole instance.
 
-    Parameters
-    ----------
-    instance : KfacInstance
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-
-    Returns
-    -------
-    Problem
-        One iteration in ticks.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick within the limit and `exact` is true.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
+    Returns: one iteration in ticks.
+    Raises `InputError`: the times have no common tick within the limit and `exact` is
+        true.
     """
     assert instance.pipeline is not None
     return lower_pipeline(instance.pipeline, exact=exact, extra_times=_times(instance))
@@ -123,17 +86,7 @@ def _times(instance: KfacInstance) -> Iterator[Fraction]:
 
 
 def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
-    """Return the problem of a `LoweredCycle`.
-
-    Parameters
-    ----------
-    instance : KfacInstance
-    exact : bool
-
-    Returns
-    -------
-    Problem
-    """
+    """Return the problem of a `LoweredCycle`."""
     return LoweredCycle(instance, exact=exact).problem
 
 
@@ -144,17 +97,11 @@ class LoweredCycle:
     device once it has finished the one before there: its weight gradients, all-reduce,
     preconditions and optimizer. The makespan is minimised. n ops of one iteration, N iterations.
 
-    Parameters
-    ----------
-    instance : KfacInstance
-        An instance with a pipeline and modules.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick and `exact` is true, or there are too many ops.
+    `instance`: an instance with a pipeline and modules.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
+    Raises `InputError`: the times have no common tick and `exact` is true, or there are
+        too many ops.
     """
 
     def __init__(self, instance: KfacInstance, *, exact: bool = False) -> None:

@@ -132,14 +132,6 @@ class RefreshPattern:
 
         They are the maximal gaps between its pipeline ops in [0, iterations x period), cut at the
         end of every iteration; the pattern is repeated once per iteration.
-
-        Parameters
-        ----------
-        device, iterations : int
-
-        Returns
-        -------
-        list of (int, int)
         """
         spans = [(op.start, op.end) for op in self.devices[device].ops if op.end > op.start]
         last = iterations * self.period
@@ -206,17 +198,10 @@ class RefreshPattern:
 def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
     """Return the intervals of starts that leave an op enough room in a hole.
 
-    Parameters
-    ----------
-    holes : iterable of (int, int)
-        Start and end of each hole in ticks, by start.
-    room : int
-        Ticks that the op needs from its start to the end of the hole (`RefreshPattern.room_for`).
-
-    Returns
-    -------
-    list of (int, int)
-        Closed intervals of start ticks, by start.
+    `holes`: start and end of each hole in ticks, by start.
+    `room`: ticks that the op needs from its start to the end of the hole
+        (`RefreshPattern.room_for`).
+    Returns: closed intervals of start ticks, by start.
     """
     return [(start, end - room) for start, end in holes if end - room >= start]
 
@@ -224,14 +209,7 @@ def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
 def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
     """Intersect two lists of closed intervals.
 
-    Parameters
-    ----------
-    first, second : sequence of (int, int)
-
-    Returns
-    -------
-    list of (int, int)
-        Intervals that lie in both, by start.
+    Returns: intervals that lie in both, by start.
     """
     found = []
     i = j = 0
@@ -258,11 +236,9 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
     Curvature is cut into as many parts as the first pipe has forwards, each of the whole length
     divided by their number, rounded down (PipeFisher's rule).
 
-    Raises
-    ------
-    InputError
-        Node 0 has no forward or no backward, a device has no forward of the first pipe to cut
-        its curvature by, a pipeline op is ``[null, null]``, or the times have no common tick.
+    Raises `InputError`: node 0 has no forward or no backward, a device has no forward
+        of the first pipe to cut its curvature by, a pipeline op is ``[null, null]``, or
+        the times have no common tick.
     """
     assert instance.timelines is not None
     devices = [list(_last_step(*timeline)) for timeline in enumerate(instance.timelines)]

@@ -68,19 +68,10 @@ def lower_refresh(
     curvature of its factor and module on every device that meets in it, an inversion after its
     own curvature and that sync.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    iterations : int or sequence of int
-        Of all devices, or of each.
-    devices : sequence of int, optional
-        Lower these devices only; syncs meet among them.
-    weight_of : callable, optional
-        Gives each K-FAC op's end a weight in the objective `Objective.COMPLETION`; default 0.
-
-    Returns
-    -------
-    LoweredRefresh
+    `iterations`: of all devices, or of each.
+    `devices`: lower these devices only; syncs meet among them.
+    `weight_of`: gives each K-FAC op's end a weight in the objective
+        `Objective.COMPLETION`; default 0.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
     counts = _counts(pattern, iterations)
@@ -98,17 +89,8 @@ def unrolled_ops(
 ) -> int:
     """Return the number of ops of a refresh; a sync counts on each device that meets in it.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    iterations : int or sequence of int
-        Of all devices, or of each.
-    devices : sequence of int
-
-    Returns
-    -------
-    int
-        Pipeline ops of all iterations and parts of K-FAC work.
+    `iterations`: of all devices, or of each.
+    Returns: pipeline ops of all iterations and parts of K-FAC work.
     """
     chosen = [pattern.devices[device] for device in devices]
     counts = _counts(pattern, iterations)
@@ -119,16 +101,7 @@ def unrolled_ops(
 def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
     """Raise an InputError where the iterations of a refresh have too many ops.
 
-    Parameters
-    ----------
-    pattern : RefreshPattern
-    iterations : sequence of int
-        Of each device.
-
-    Raises
-    ------
-    InputError
-        They have more than `MAX_UNROLLED` ops.
+    Raises `InputError`: they have more than `MAX_UNROLLED` ops.
     """
     ops = unrolled_ops(pattern, iterations, range(len(iterations)))
     if ops > MAX_UNROLLED:

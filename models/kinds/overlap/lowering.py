@@ -31,15 +31,10 @@ class LoweredOverlap:
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
         """Find the added ops of a lowered instance, each of which knows its node or buffer.
 
-        Parameters
-        ----------
-        instance, problem
-            The program and its problem, or that of an order under contention.
-
-        Returns
-        -------
-        LoweredOverlap
-            The problem of nodes alone with its launch and release ops, keyed by node.
+        `instance`, `problem`: the program and its problem, or that of an order under
+            contention.
+        Returns: the problem of nodes alone with its launch and release ops, keyed by
+            node.
         """
         if len(problem.choice):
             problem = lower_overlap(instance)
@@ -63,17 +58,10 @@ def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
     The streams follow PyTorch Inductor's overlap passes, which launch collectives in program
     order and hold the compute stream in a wait until its collective ends.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    exact : bool
-        Raise an `InputError` for durations without a common tick instead of rounding them up.
-
-    Returns
-    -------
-    Problem
-        The n nodes, then launches and releases where caps need them.
+    `instance`: the program, n nodes.
+    `exact`: raise an `InputError` for durations without a common tick instead of
+        rounding them up.
+    Returns: the n nodes, then launches and releases where caps need them.
     """
     return _OverlapLowering(instance, exact=exact).run()
 
@@ -84,18 +72,11 @@ def stretched_scale(instance: OverlapInstance, scale: TimeScale) -> TimeScale:
     Work of which a factor p / q is the pace ends after p / q of it, and what runs beside it has
     done q / p of that. So each end that one node makes in another may divide ticks by p · q.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        A program with contention.
-    scale : TimeScale
-        That of its nodes alone.
-
-    Returns
-    -------
-    TimeScale
-        Ticks divided by p · q of all factors as often as all nodes, stretched one after the other,
-        stay within `MAX_TICKS`; the scale itself where it is rounded already.
+    `instance`: a program with contention.
+    `scale`: that of its nodes alone.
+    Returns: ticks divided by p · q of all factors as often as all nodes, stretched one
+        after the other, stay within `MAX_TICKS`; the scale itself where it is rounded
+        already.
     """
     if not scale.is_exact:
         return scale

@@ -75,17 +75,9 @@ def ticks_of(
 ) -> IntArray:
     """Return the numbers of a row in ticks.
 
-    Parameters
-    ----------
-    row : tuple of Decimal
-        One number for all micro-batches, or one for each.
-    scale : TimeScale
-    factor : Fraction
-        What each is multiplied by.
-
-    Returns
-    -------
-    int64[1] or int64[m]
+    `row`: one number for all micro-batches, or one for each.
+    `factor`: what each is multiplied by.
+    Returns: int64[1] or int64[m].
     """
     ticks = {number: scale.ticks(Fraction(number) * factor) for number in set(row)}
     return np.array([ticks[number] for number in row], dtype=np.int64)
@@ -95,15 +87,7 @@ def ticks_of(
 class CollectiveOps:
     """Adds pieces, collectives and comm streams to the problem of a pipeline.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    builder : ProblemBuilder
-        The problem.
-    scale : TimeScale
-        Its tick.
-    devices : int64[S, m]
-        Device of each stage and micro-batch.
+    `devices`: int64[S, m], device of each stage and micro-batch.
     """
 
     instance: PipelineInstance
@@ -120,18 +104,9 @@ class CollectiveOps:
     def add_pieces(self, kind: str, entry: Any, compute: list[int]) -> list[IntArray]:
         """Add the pieces of all ops of a kind.
 
-        Parameters
-        ----------
-        kind : str
-        entry : Any
-            Durations of the whole ops.
-        compute : list of int
-            Compute stream of each device.
-
-        Returns
-        -------
-        list of int64[k, m]
-            The k pieces of each stage.
+        `entry`: durations of the whole ops.
+        `compute`: compute stream of each device.
+        Returns: list of int64[k, m], the k pieces of each stage.
         """
         found = []
         for stage, devices in enumerate(self.devices):
@@ -159,15 +134,7 @@ class CollectiveOps:
     def with_collectives(self, kind: str, pieces: list[IntArray]) -> OpGrid:
         """Add the collectives after the pieces of all ops of a kind.
 
-        Parameters
-        ----------
-        kind : str
-        pieces : list of int64[k, m]
-            As from `add_pieces`.
-
-        Returns
-        -------
-        OpGrid
+        `pieces`: list of int64[k, m].
         """
         # Megatron-LM's tensor parallelism (Shoeybi et al. 2019): an all-reduce of activations in
         # forwards and of input gradients in backwards. GShard's expert parallelism (Lepikhin et

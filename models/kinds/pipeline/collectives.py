@@ -51,15 +51,8 @@ class ModelParallel(StrictModel):
     def check(self, field: str, num_stages: int) -> None:
         """Refuse lists that do not fit the stages, or each other.
 
-        Parameters
-        ----------
-        field : str
-            Path of this object, in errors.
-        num_stages : int
-
-        Raises
-        ------
-        InputError
+        `field`: path of this object, in errors.
+        Raises `InputError`.
         """
         for name, entry in self:
             if name in {"segments", "allreduce"} or _has_rows(entry):

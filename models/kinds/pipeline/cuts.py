@@ -16,15 +16,7 @@ def squares(row: Sequence[int], tokens: int) -> int:
 
     Packed sequences do not attend to each other: each is squared alone.
 
-    Parameters
-    ----------
-    row : sequence of int
-        Tokens of each sequence.
-    tokens : int
-
-    Returns
-    -------
-    int
+    `row`: tokens of each sequence.
     """
     total = 0
     for length in row:
@@ -93,15 +85,7 @@ def balanced_bounds(cost: CausalCost, count: int) -> list[int]:
     Of all such cuts the first bound is nearest to its equal share of the whole cost, then the
     second one, and so on; halfway the later token counts as nearer.
 
-    Parameters
-    ----------
-    cost : CausalCost
-    count : int
-        Slices; no more than there are tokens.
-
-    Returns
-    -------
-    list of int [count + 1]
+    `count`: slices; no more than there are tokens.
     """
     total, tokens = cost.starting_costs[-1], cost.starts[-1]
     largest = _least_largest(cost, count)

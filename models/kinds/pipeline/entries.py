@@ -53,20 +53,9 @@ class LengthCost(StrictModel):
     def read(cls, data: dict[str, Any], at: tuple[int, ...]) -> LengthCost:
         """Read a cost that lies somewhere inside an entry.
 
-        Parameters
-        ----------
-        data : dict
-        at : tuple of int
-            Indices from the field to the object, for errors.
-
-        Returns
-        -------
-        LengthCost
-
-        Raises
-        ------
-        PydanticCustomError
-            Located at a field that is unknown or no number >= 0, or at a cost that is always 0.
+        `at`: indices from the field to the object, for errors.
+        Raises `PydanticCustomError`: located at a field that is unknown or no number >=
+            0, or at a cost that is always 0.
         """
         numbers: dict[str, Decimal] = {}
         for name, value in data.items():
@@ -85,14 +74,7 @@ class LengthCost(StrictModel):
     def of(self, tokens: int, squares: int) -> Decimal:
         """Return the exact amount of one micro-batch, in the unit of the entry.
 
-        Parameters
-        ----------
-        tokens, squares : int
-            Sums of the lengths of its sequences, and of their squares.
-
-        Returns
-        -------
-        Decimal
+        `tokens`, `squares`: sums of the lengths of its sequences, and of their squares.
         """
         with localcontext(EXACT):
             return self.per_token * tokens + self.per_square * squares + self.constant
@@ -157,24 +139,12 @@ def has_costs(entry: Any) -> bool:
 def worked_out(field: str, entry: Any, count: int, sums: LengthSums | None) -> Any:
     """Return an entry with numbers per micro-batch in place of costs.
 
-    Parameters
-    ----------
-    field : str
-        Path of the entry in errors.
-    entry : number, cost, tuple or None
-    count : int
-        Number of stages or boundaries.
-    sums : LengthSums or None
-
-    Returns
-    -------
-    number, tuple or None
-        The entry itself without costs; else one item per stage or boundary, costs as m numbers.
-
-    Raises
-    ------
-    InputError
-        There is a cost and no lengths, or a number is beyond `MAX_NUMBER`.
+    `field`: path of the entry in errors.
+    `count`: number of stages or boundaries.
+    Returns: the entry itself without costs; else one item per stage or boundary, costs
+        as m numbers.
+    Raises `InputError`: there is a cost and no lengths, or a number is beyond
+        `MAX_NUMBER`.
     """
     if isinstance(entry, LengthCost):
         return (_worked_out(field, entry, sums),) * count
@@ -297,16 +267,8 @@ class HasBackward(StrictModel):
 def entry_at(entry: Any, *indices: int) -> Fraction:
     """Return the exact number that a scalar or nested entry has at some indices.
 
-    Parameters
-    ----------
-    entry : number or nested tuple of numbers
-        A number stands for every index.
-    *indices : int
-        Stage, device, or stage and micro-batch: the outermost index first.
-
-    Returns
-    -------
-    Fraction
+    `entry`: a number stands for every index.
+    `indices`: stage, device, or stage and micro-batch: the outermost index first.
     """
     for index in indices:
         entry = entry[index] if isinstance(entry, tuple) else entry
@@ -316,16 +278,7 @@ def entry_at(entry: Any, *indices: int) -> Fraction:
 def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
     """Return the numbers of one stage or boundary: one for all micro-batches, or one for each.
 
-    Parameters
-    ----------
-    entry : number or tuple
-        An entry without costs, per stage or boundary and per micro-batch.
-    index : int
-        Stage or boundary.
-
-    Returns
-    -------
-    tuple of Decimal
+    `entry`: an entry without costs, per stage or boundary and per micro-batch.
     """
     value = entry[index] if isinstance(entry, tuple) else entry
     return value if isinstance(value, tuple) else (value,)
@@ -334,17 +287,8 @@ def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
 def check_length(field: str, entry: Any, expected: int, what: str) -> None:
     """Refuse a list of the wrong length.
 
-    Parameters
-    ----------
-    field, what : str
-        Path of the entry, and name of one item, in errors.
-    entry : number, tuple or None
-    expected : int
-        The right length.
-
-    Raises
-    ------
-    InputError
+    `field`, `what`: path of the entry, and name of one item, in errors.
+    Raises `InputError`.
     """
     if isinstance(entry, tuple) and len(entry) != expected:
         raise InputError(
@@ -371,15 +315,7 @@ def decimals(entry: Any) -> Iterator[Decimal]:
 def stages_per_device(given: int | None, placement: Any) -> int:
     """Return the stages of each device, at least 1.
 
-    Parameters
-    ----------
-    given : int or None
-    placement : Any
-        A name decides where nothing is given.
-
-    Returns
-    -------
-    int
+    `placement`: a name decides where nothing is given.
     """
     return given or (2 if placement in ("vshape", "interleaved", "wave") else 1)
 
@@ -389,10 +325,8 @@ def in_amounts(data: Any) -> Any:
 
     Data without any, and what is wrong with other fields, is left as it is.
 
-    Raises
-    ------
-    InputError
-        The multiple is no number, or stages have activations of their own.
+    Raises `InputError`: the multiple is no number, or stages have activations of their
+        own.
     """
     memory = data.get("memory") if isinstance(data, dict) else None
     given = memory.get("capacity") if isinstance(memory, dict) else None

@@ -35,15 +35,7 @@ class FillerDevices(OpenProblem):
 def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
     """Return the devices on which the fillers of a pipeline may run.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    base : Problem
-        What it is lowered to.
-
-    Returns
-    -------
-    FillerDevices
+    `base`: what it is lowered to.
     """
     resource_of = {key: number for number, key in enumerate(base.resources)}
     options = []
@@ -59,20 +51,9 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
 def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
     """Return the choice of some devices.
 
-    Parameters
-    ----------
-    problem : FillerDevices
-    moved : dict of str to int
-        The other device of each filler that is not on its first one.
-
-    Returns
-    -------
-    int64[c]
-
-    Raises
-    ------
-    InputError
-        Names the field ``devices`` and what no filler allows.
+    `moved`: the other device of each filler that is not on its first one.
+    Returns: int64[c].
+    Raises `InputError`: names the field ``devices`` and what no filler allows.
     """
     pairs = moved.items() if isinstance(moved, dict) else [(describe(moved), "")]
     numbers = {
@@ -91,14 +72,7 @@ def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
 def devices_of_schedule(instance: PipelineInstance, schedule: Schedule) -> dict[str, int]:
     """Return the other device of each filler that is not on its first one.
 
-    Parameters
-    ----------
-    instance, schedule : PipelineInstance, Schedule
-
-    Returns
-    -------
-    dict of str to int
-        By names of ops.
+    Returns: by names of ops.
     """
     problem = schedule.problem
     return {

@@ -97,15 +97,7 @@ class Filler(StrictModel):
     def stream_on(self, device: int, instance: PipelineInstance) -> DeviceName:
         """Return the resource that it takes on a device of a pipeline.
 
-        Parameters
-        ----------
-        device : int
-        instance : PipelineInstance
-            The pipeline beside whose ops it runs.
-
-        Returns
-        -------
-        DeviceName
+        `instance`: the pipeline beside whose ops it runs.
         """
         collectives = instance.collectives or Collectives()
         roles = {"compute": "device", "comm": collectives.comm_stream(DATA_PARALLEL)}
@@ -115,14 +107,7 @@ class Filler(StrictModel):
 def check_fillers(instance: PipelineInstance) -> None:
     """Refuse fillers of one name, or on what is not there.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-
-    Raises
-    ------
-    InputError
-        Names the filler and its field.
+    Raises `InputError`: names the filler and its field.
     """
     names = set()
     for index, filler in enumerate(instance.fillers):

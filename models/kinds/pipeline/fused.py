@@ -39,23 +39,11 @@ MAX_BLOCKS = 200_000
 def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenProblem:
     """Return every op by itself, and an option for each block of two micro-batches.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with `overlap`.
-    exact : bool
-        As for `lower_pipeline`.
-
-    Returns
-    -------
-    OpenProblem
-        Its options are in the order of the stages and micro-batches of their forwards, then of
-        their backwards.
-
-    Raises
-    ------
-    InputError
-        As `lower_pipeline`, or there are more than `MAX_BLOCKS` blocks.
+    `instance`: a pipeline with `overlap`.
+    Returns: its options are in the order of the stages and micro-batches of their
+        forwards, then of their backwards.
+    Raises `InputError`: as `lower_pipeline`, or there are more than `MAX_BLOCKS`
+        blocks.
     """
     problem = _open_problem(instance, lower_pipeline(instance, exact=exact))
     if not _may_nest(problem):
@@ -125,20 +113,10 @@ def _blocks(instance: PipelineInstance, base: Problem, pairs: Any) -> Iterator[O
 def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
     """Return the choice of some blocks.
 
-    Parameters
-    ----------
-    problem : OpenProblem
-    pairs : list of lists of str
-        Names of the ops of each block, in any order.
-
-    Returns
-    -------
-    int64[c]
-
-    Raises
-    ------
-    InputError
-        Names the entry of the field ``fused`` that is no block, or has an op of another one.
+    `pairs`: names of the ops of each block, in any order.
+    Returns: int64[c].
+    Raises `InputError`: names the entry of the field ``fused`` that is no block, or has
+        an op of another one.
     """
     if not isinstance(pairs, list | tuple):
         raise InputError("expected a list of blocks, each a list of names of ops", field="fused")

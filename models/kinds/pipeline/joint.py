@@ -45,16 +45,9 @@ def _durations(instance: PipelineInstance, microbatch: int) -> Iterator[Fraction
 def read_assignment(data: Any, instance: PipelineInstance) -> Members:
     """Return the assignment that a document claims, or the first one where it claims none.
 
-    Parameters
-    ----------
-    data : object
-        A result, an entry or a schedule.
-    instance : PipelineInstance
-
-    Returns
-    -------
-    tuple of tuple of int
-        Micro-batches of each replica; `assignment_violations` tells what is wrong with a claim.
+    `data`: a result, an entry or a schedule.
+    Returns: micro-batches of each replica; `assignment_violations` tells what is wrong
+        with a claim.
     """
     claim = data.get("assignment") if isinstance(data, dict) else None
     is_free = _replicas_of(instance).is_free
@@ -66,16 +59,8 @@ def read_assignment(data: Any, instance: PipelineInstance) -> Members:
 def assignment_violations(data: Any, instance: PipelineInstance) -> list[Violation]:
     """Check the assignment that a document claims.
 
-    Parameters
-    ----------
-    data : object
-        A result, an entry or a schedule; one without an assignment claims none.
-    instance : PipelineInstance
-
-    Returns
-    -------
-    list of Violation
-        At most one, of the rule ``assignment``.
+    `data`: a result, an entry or a schedule; one without an assignment claims none.
+    Returns: at most one, of the rule ``assignment``.
     """
     claim = data.get("assignment") if isinstance(data, dict) else None
     if claim is None:
@@ -102,15 +87,7 @@ def _fault_of_claim(claim: Any, instance: PipelineInstance) -> str | None:
 def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineInstance:
     """Return the pipeline of one replica alone, its micro-batches numbered from 0.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    members : sequence of int
-        Micro-batches of the replica, in the order in which it numbers them.
-
-    Returns
-    -------
-    PipelineInstance
+    `members`: micro-batches of the replica, in the order in which it numbers them.
     """
     lengths = instance.lengths
 
@@ -139,24 +116,11 @@ def lower_replicas(
 ) -> list[Problem]:
     """Lower each replica of a pipeline to a problem of its own, all with the same tick.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    members : tuple of tuple of int
-    exact : bool
-    scale : TimeScale, optional
-        Tick of all problems, up to whose multiples times are rounded; one of which all times are
-        multiples by default.
-
-    Returns
-    -------
-    list of Problem
-        One for each replica, its micro-batches numbered from 0 in the order of its members.
-
-    Raises
-    ------
-    InputError
-        As for `lower_pipeline`.
+    `scale`: tick of all problems, up to whose multiples times are rounded; one of which
+        all times are multiples by default.
+    Returns: one for each replica, its micro-batches numbered from 0 in the order of its
+        members.
+    Raises `InputError`: as for `lower_pipeline`.
     """
     refuse_huge(instance)
     instance = instance.in_numbers()
@@ -167,17 +131,8 @@ def lower_replicas(
 def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = False) -> Problem:
     """Lower a pipeline with replicas to one problem.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    members : tuple of tuple of int
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-
-    Returns
-    -------
-    Problem
-        As `join` puts it together.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
     """
     problems = lower_replicas(instance, members, exact=exact)
     return join(problems, members, instance.num_devices)
@@ -186,18 +141,9 @@ def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = F
 def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices: int) -> Problem:
     """Put the problems of replicas together.
 
-    Parameters
-    ----------
-    problems : sequence of Problem
-        One for each replica, with the same kinds and the same tick.
-    members : sequence of sequences of int
-        Number, in the joint problem, of each micro-batch of each replica.
-    devices : int
-        Devices of one replica.
-
-    Returns
-    -------
-    Problem
+    `problems`: one for each replica, with the same kinds and the same tick.
+    `members`: number, in the joint problem, of each micro-batch of each replica.
+    `devices`: devices of one replica.
     """
     tables = [np.array([*numbers, FREE], dtype=np.int64) for numbers in members]
     return joined(

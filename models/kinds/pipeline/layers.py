@@ -120,15 +120,8 @@ class Layers(StrictModel):
     def amounts(self, counts: IntArray) -> tuple[dict[str, Any], list[Decimal], list[Decimal]]:
         """Return the times by field, the activations and the static memory of all stages.
 
-        Parameters
-        ----------
-        counts : int64[types, S]
-            Layers of each type and stage.
-
-        Returns
-        -------
-        dict of str to list of Decimal, list of Decimal, list of Decimal
-            An entry per stage.
+        `counts`: int64[types, S], layers of each type and stage.
+        Returns: an entry per stage.
         """
         layers: list[int] = counts.sum(axis=0).tolist()
         fields = [TIME_FIELDS[kind] for kind in self.body.by_kind()]
@@ -155,22 +148,11 @@ def _weighed(amounts: Sequence[Decimal], counts: Sequence[int]) -> Decimal:
 def with_even_layers(data: Any, stages: int | None) -> Any:
     """Return the data of a pipeline whose layers stand in for times and activations.
 
-    Parameters
-    ----------
-    data : object
-        Data of a pipeline that is not validated yet.
-    stages : int or None
-        Its stages, as far as they are known.
-
-    Returns
-    -------
-    object
-        With the times, activations and static memory of an even split.
-
-    Raises
-    ------
-    InputError
-        The layers are not valid, or given together with what they stand in for.
+    `data`: data of a pipeline that is not validated yet.
+    `stages`: its stages, as far as they are known.
+    Returns: with the times, activations and static memory of an even split.
+    Raises `InputError`: the layers are not valid, or given together with what they
+        stand in for.
     """
     if not isinstance(data, dict) or data.get("layers") is None or stages is None:
         return data
@@ -213,17 +195,8 @@ def _same(path: str, given: Any, made: dict[str, Any]) -> dict[str, Any]:
 def split_by(instance: PipelineInstance, counts: IntArray) -> PipelineInstance:
     """Return the plain pipeline of a split of the layers.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    counts : int64[types, S]
-        Layers of each type and stage.
-
-    Returns
-    -------
-    PipelineInstance
-        Without layers.
+    `instance`: a pipeline with layers.
+    `counts`: int64[types, S], layers of each type and stage.
     """
     layers = instance.layers
     assert layers is not None
@@ -245,19 +218,11 @@ def times_of_layers(layers: Layers) -> list[Fraction]:
 def counts_of_document(instance: PipelineInstance, document: Any) -> tuple[IntArray, str | None]:
     """Return the split that a document claims.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    document : object
-        A result or a schedule; ``layers`` has an object per stage with the number of each type.
-
-    Returns
-    -------
-    int64[types, S]
-        The split; an even one where the claim is none.
-    str or None
-        What is wrong with the claim, in words.
+    `instance`: a pipeline with layers.
+    `document`: a result or a schedule; ``layers`` has an object per stage with the
+        number of each type.
+    Returns: int64[types, S], the split; an even one where the claim is none; what is
+        wrong with the claim, in words.
     """
     layers, stages = instance.layers, instance.num_stages
     assert layers is not None
@@ -286,15 +251,7 @@ def counts_of_document(instance: PipelineInstance, document: Any) -> tuple[IntAr
 def layers_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
     """Check the split that a document claims.
 
-    Parameters
-    ----------
-    instance, document
-        As for `counts_of_document`.
-
-    Returns
-    -------
-    list of Violation
-        At most one, of the rule ``layers``.
+    Returns: at most one, of the rule ``layers``.
     """
     _, wrong = counts_of_document(instance, document)
     return [] if wrong is None else [Violation("layers", wrong, ())]
@@ -303,17 +260,8 @@ def layers_violations(instance: PipelineInstance, document: Any) -> list[Violati
 def named_counts(layers: Layers, counts: IntArray) -> tuple[dict[str, int], ...]:
     """Return a split by name.
 
-    Parameters
-    ----------
-    layers : Layers
-        Names the types.
-    counts : int64[types, S]
-        Layers of each type and stage.
-
-    Returns
-    -------
-    tuple of dict of str to int
-        One for each stage, without types that it has none of.
+    `counts`: int64[types, S], layers of each type and stage.
+    Returns: one for each stage, without types that it has none of.
     """
     return tuple(
         {name: count for name, count in zip(layers.names, column, strict=True) if count}

@@ -59,29 +59,16 @@ def lower_pipeline(
     see `ppsolve.models.kinds.pipeline.collective_ops`; it acquires its activation at the start of
     its first piece and releases at the end of its last piece.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-    extra_times : iterable of Fraction
-        Further times, in the unit of the instance, that must become whole ticks too.
-    scale : TimeScale, optional
-        Tick up to whose multiples times are rounded, instead of that of all times.
-    choice : int64[S, m], optional
-        Number of the mode of each stage and micro-batch, or `RELAXED` where it is open; by default
-        what the instance gives.
-
-    Returns
-    -------
-    Problem
-
-    Raises
-    ------
-    InputError
-        The times have no common tick within the limit and `exact` is true, or there are more
-        than `MAX_LOWERED` ops, or the pipeline has replicas, or modes are open and no choice is
-        given.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
+    `extra_times`: further times, in the unit of the instance, that must become whole
+        ticks too.
+    `scale`: tick up to whose multiples times are rounded, instead of that of all times.
+    `choice`: int64[S, m], optional, number of the mode of each stage and micro-batch,
+        or `RELAXED` where it is open; by default what the instance gives.
+    Raises `InputError`: the times have no common tick within the limit and `exact` is
+        true, or there are more than `MAX_LOWERED` ops, or the pipeline has replicas, or
+        modes are open and no choice is given.
     """
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
@@ -109,19 +96,9 @@ def lower_split(
 ) -> Problem:
     """Lower a split of the layers of a pipeline.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    counts : int64[types, S]
-        Layers of each type and stage.
-    exact, scale
-        As for `lower_pipeline`, with the same errors.
-
-    Returns
-    -------
-    Problem
-        Its `choice` is the split; all splits have one tick.
+    `instance`: a pipeline with layers.
+    `counts`: int64[types, S], layers of each type and stage.
+    Returns: its `choice` is the split; all splits have one tick.
     """
     assert instance.layers is not None
     problem = lower_pipeline(
@@ -136,17 +113,7 @@ def lower_split(
 def scale_of(
     instance: PipelineInstance, *, exact: bool, extra_times: Iterable[Fraction] = ()
 ) -> TimeScale:
-    """Return the tick of all times of a pipeline without costs over lengths.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-    exact, extra_times
-
-    Returns
-    -------
-    TimeScale
-    """
+    """Return the tick of all times of a pipeline without costs over lengths."""
     times = chain(_all_times(instance), extra_times)
     return TimeScale.fit(times, instance.time_unit, exact=exact)
 

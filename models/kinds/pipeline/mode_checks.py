@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 def check_modes(instance: PipelineInstance, memory: Memory) -> None:
     """Refuse modes that contradict each other or the pipeline.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline, its amounts in numbers.
-    memory : Memory
-        Its memory.
-
-    Raises
-    ------
-    InputError
-        Names the field and what would be right.
+    `instance`: the pipeline, its amounts in numbers.
+    Raises `InputError`: names the field and what would be right.
     """
     modes = MemoryModes(instance, memory.recompute, memory.offload)
     if memory.recompute is not None and memory.offload is not None:

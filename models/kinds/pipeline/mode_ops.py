@@ -33,18 +33,9 @@ def mode_times(modes: MemoryModes) -> Iterator[Fraction]:
 class ModeOps:
     """Adds the ops of a choice to a problem.
 
-    Parameters
-    ----------
-    modes : MemoryModes
-        The modes.
-    choice : int64[S, m]
-        Number of the mode of each stage and micro-batch, or `RELAXED`.
-    builder : ProblemBuilder
-        The problem.
-    scale : TimeScale
-        Its tick.
-    devices : int64[S, m]
-        Device of each stage and micro-batch.
+    `choice`: int64[S, m], number of the mode of each stage and micro-batch, or
+        `RELAXED`.
+    `devices`: int64[S, m], device of each stage and micro-batch.
     """
 
     modes: MemoryModes
@@ -73,12 +64,9 @@ class ModeOps:
     def add(self, compute: list[int], forward: IntArray, returning: IntArray) -> None:
         """Add the ops and their precedences.
 
-        Parameters
-        ----------
-        compute : list of int
-            Compute stream of each device.
-        forward, returning : int64[S, m]
-            Last op of each forward, first op of the backward that needs the activation.
+        `compute`: compute stream of each device.
+        `forward`, `returning`: int64[S, m], last op of each forward, first op of the
+            backward that needs the activation.
         """
         streams = np.asarray(compute)
         if self.modes.is_anytime:
@@ -128,12 +116,9 @@ class ModeOps:
     def use_memory(self, uses: UsesOfMemory, forward: IntArray, returning: IntArray) -> None:
         """Add what modes give back and take again.
 
-        Parameters
-        ----------
-        uses : UsesOfMemory
-            Uses of the memory of devices.
-        forward, returning : int64[S, m]
-            Last op of each forward, first op of the backward that needs the activation.
+        `uses`: uses of the memory of devices.
+        `forward`, `returning`: int64[S, m], last op of each forward, first op of the
+            backward that needs the activation.
         """
         rests = [self._all_rest(stage) for stage in range(self.choice.shape[0])]
         dropping = self._with(forward, OFFLOAD_KIND)

@@ -34,14 +34,7 @@ RELAXED = -1
 def group_sizes(ranks: int, microbatches: int) -> list[int]:
     """Return the sizes of groups that Megatron-LM runs: from p to m, the last one not below p.
 
-    Parameters
-    ----------
-    ranks, microbatches : int
-        Numbers p and m.
-
-    Returns
-    -------
-    list of int
+    `ranks`, `microbatches`: numbers p and m.
     """
     sizes = range(ranks, microbatches + 1)
     return [size for size in sizes if not 0 < microbatches % size < ranks]
@@ -208,15 +201,8 @@ class MemoryModes:
         Megatron-LM counts the forwards of a device, over all of its stages, modulo its warm-up
         forwards + 1.
 
-        Parameters
-        ----------
-        group_size : int, optional
-            Micro-batches that run through a chunk before the next one; as many as devices by
-            default. It counts where devices have several stages.
-
-        Returns
-        -------
-        int64[S, m]
+        `group_size`: micro-batches that run through a chunk before the next one; as
+            many as devices by default. It counts where devices have several stages.
         """
         stages, microbatches = self.shape
         devices = self.instance.num_devices
@@ -237,18 +223,9 @@ class MemoryModes:
     def in_window(self, mode: int, kept: int, group_size: int | None = None) -> IntArray:
         """Return the choice that keeps the first micro-batches of each window.
 
-        Parameters
-        ----------
-        mode : int
-            Number of the mode of the others.
-        kept : int
-            Micro-batches that are kept.
-        group_size : int, optional
-            As of `windows_of`.
-
-        Returns
-        -------
-        int64[S, m]
+        `mode`: number of the mode of the others.
+        `kept`: micro-batches that are kept.
+        Returns: int64[S, m].
         """
         return np.where(self.windows_of(group_size) >= kept, mode, 0)
 
@@ -297,15 +274,9 @@ class MemoryModes:
     def held(self, stage: int, number: int) -> Any:
         """Return the amount that a mode leaves in memory after a forward.
 
-        Parameters
-        ----------
-        stage, number : int
-            The stage, and the number of the mode.
-
-        Returns
-        -------
-        object[1] or object[m]
-            Fractions: one for all micro-batches, or one for each.
+        `stage`, `number`: the stage, and the number of the mode.
+        Returns: object[1] or object[m], fractions: one for all micro-batches, or one
+            for each.
         """
         memory = self.instance.memory
         assert memory is not None
@@ -319,15 +290,8 @@ class MemoryModes:
     def rest(self, stage: int, number: int) -> Any:
         """Return the amount that leaves memory in a mode.
 
-        Parameters
-        ----------
-        stage, number : int
-            The stage, and the number of the mode.
-
-        Returns
-        -------
-        object[1] or object[m]
-            Fractions, as of `held`.
+        `stage`, `number`: the stage, and the number of the mode.
+        Returns: object[1] or object[m], fractions, as of `held`.
         """
         return self.held(stage, 0) - self.held(stage, number)
 
@@ -346,16 +310,7 @@ class MemoryModes:
 
 
 def modes_of(instance: PipelineInstance) -> MemoryModes | None:
-    """Return the modes of a pipeline, None where every activation is kept.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-
-    Returns
-    -------
-    MemoryModes or None
-    """
+    """Return the modes of a pipeline, None where every activation is kept."""
     memory = instance.memory
     if memory is None or (memory.recompute is None and memory.offload is None):
         return None
@@ -371,19 +326,10 @@ def has_open_modes(instance: PipelineInstance) -> bool:
 def choice_of(modes: MemoryModes, document: Any) -> tuple[IntArray, str | None]:
     """Return the choice of modes that a document claims.
 
-    Parameters
-    ----------
-    modes : MemoryModes
-    document : object
-        A result or a schedule; ``modes`` has a name for each stage, or a list with one for each
-        micro-batch.
-
-    Returns
-    -------
-    int64[S, m]
-        The choice; everything kept where the claim is none.
-    str or None
-        What is wrong with the claim, in words.
+    `document`: a result or a schedule; ``modes`` has a name for each stage, or a list
+        with one for each micro-batch.
+    Returns: int64[S, m], the choice; everything kept where the claim is none; what is
+        wrong with the claim, in words.
     """
     stages, microbatches = modes.shape
     kept = np.zeros(modes.shape, dtype=np.int64) if modes.given is None else modes.given
@@ -416,17 +362,9 @@ def decision_in_words(decide: str | tuple[str, ...]) -> str:
 def modes_violations(modes: MemoryModes, document: Any) -> list[Violation]:
     """Check the modes that a document claims.
 
-    Parameters
-    ----------
-    modes : MemoryModes
-        What may be chosen.
-    document : object
-        A result or a schedule.
-
-    Returns
-    -------
-    list of Violation
-        At most one, of the rule ``modes``.
+    `modes`: what may be chosen.
+    `document`: a result or a schedule.
+    Returns: at most one, of the rule ``modes``.
     """
     _, wrong = choice_of(modes, document)
     return [] if wrong is None else [Violation("modes", wrong, ())]

@@ -105,16 +105,8 @@ class FusedBlocks(StrictModel):
     ) -> tuple[Fraction, Fraction] | None:
         """Return the time of a block and what it holds, None where there is none.
 
-        Parameters
-        ----------
-        forward, backward : int
-            Stages of its ops.
-        alone : Fraction
-            Time of its ops one after the other, in the unit of the instance.
-
-        Returns
-        -------
-        (Fraction, Fraction) or None
+        `forward`, `backward`: stages of its ops.
+        `alone`: time of its ops one after the other, in the unit of the instance.
         """
         time = _entry(self.time, forward, backward)
         if self.ratio is not None:
@@ -131,9 +123,7 @@ class FusedBlocks(StrictModel):
     def check(self, instance: PipelineInstance) -> None:
         """Refuse another objective, and matrices that do not fit.
 
-        Raises
-        ------
-        InputError
+        Raises `InputError`.
         """
         if instance.objective is not Objective.MAKESPAN:
             raise InputError('expected "makespan" beside "overlap"', field="objective")
@@ -189,21 +179,9 @@ def _entry(entry: Any, forward: int, backward: int) -> Fraction | None:
 def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
     """Return the pipeline whose blocks take as long as the programs of a result.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    document : object
-        A result of the pipeline.
-
-    Returns
-    -------
-    PipelineInstance
-        The same where no block is a program, or the document has none.
-
-    Raises
-    ------
-    InputError
-        A program is missing, or has no value.
+    `document`: a result of the pipeline.
+    Returns: the same where no block is a program, or the document has none.
+    Raises `InputError`: a program is missing, or has no value.
     """
     blocks = instance.overlap
     found = document.get(PROGRAMS) if isinstance(document, dict) else None
@@ -229,15 +207,7 @@ def stage_pairs(instance: PipelineInstance) -> Iterator[tuple[int, int]]:
 def times_alone(instance: PipelineInstance, stage: int, microbatch: int) -> list[Fraction]:
     """Return the times of the forward and of the backward part of a block, each by itself.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline in numbers, with fused blocks.
-    stage, microbatch : int
-
-    Returns
-    -------
-    list of Fraction
+    `instance`: a pipeline in numbers, with fused blocks.
     """
     assert instance.overlap is not None
     first, *others = instance.overlap.kinds(is_split=instance.times.is_split)

@@ -34,17 +34,9 @@ def exact(row: tuple[Decimal, ...]) -> Any:
 def stored_of(memory: Memory, stage: int) -> Any:
     """Return the activation of a stage.
 
-    Parameters
-    ----------
-    memory : Memory
-        Memory of a pipeline, in numbers.
-    stage : int
-        The stage.
-
-    Returns
-    -------
-    object[1] or object[m]
-        Fractions: one for all micro-batches, or one for each.
+    `memory`: memory of a pipeline, in numbers.
+    Returns: object[1] or object[m], fractions: one for all micro-batches, or one for
+        each.
     """
     return exact(row_of(memory.activation, stage))
 
@@ -52,16 +44,8 @@ def stored_of(memory: Memory, stage: int) -> Any:
 def left_of(memory: Memory, stage: int) -> Any:
     """Return the amounts that weight-gradient backwards of a stage give back.
 
-    Parameters
-    ----------
-    memory : Memory
-        Memory of a pipeline with split backwards, in numbers.
-    stage : int
-        The stage.
-
-    Returns
-    -------
-    object[1] or object[m]
+    `memory`: memory of a pipeline with split backwards, in numbers.
+    Returns: object[1] or object[m].
     """
     if memory.left_to_weight is not None:
         return exact(row_of(memory.left_to_weight, stage))
@@ -73,18 +57,9 @@ def pools_of(
 ) -> list[Pool]:
     """Return the memory pool of each device.
 
-    Parameters
-    ----------
-    instance, memory
-        The pipeline and its memory.
-    uses : UsesOfMemory
-        What ops take at their start and give back at their end.
-    devices : int64[S, m]
-        Device of each stage and micro-batch.
-
-    Returns
-    -------
-    list of Pool
+    `instance`, `memory`: the pipeline and its memory.
+    `uses`: what ops take at their start and give back at their end.
+    `devices`: int64[S, m], device of each stage and micro-batch.
     """
     static = [Fraction(0)] * instance.num_devices
     # Where both pipes cross, they share the weights of the stage.

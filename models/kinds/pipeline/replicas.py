@@ -57,10 +57,7 @@ class Replicas(StrictModel):
     def check(self, num_microbatches: int) -> None:
         """Refuse members that are no assignment, and counts that cannot be equal.
 
-        Raises
-        ------
-        InputError
-            Names the field and what would be right.
+        Raises `InputError`: names the field and what would be right.
         """
         if self.counts == "equal" and num_microbatches % self.count:
             raise InputError(
@@ -87,16 +84,7 @@ def fault(
 ) -> str | None:
     """Return in words why lists of micro-batches are no assignment, or None if they are one.
 
-    Parameters
-    ----------
-    replicas : Replicas
-    members : sequence of sequences of int
-    num_microbatches : int
-        Micro-batches of the step.
-
-    Returns
-    -------
-    str or None
+    `num_microbatches`: micro-batches of the step.
     """
     if len(members) != replicas.count:
         return f"expected one list for each of the {replicas.count} replicas, got {len(members)}"
@@ -130,19 +118,10 @@ def fault(
 def longest_first(work: Sequence[Any], replicas: int, most: int) -> list[list[int]]:
     """Give each micro-batch, the longest first, to the replica with the least work.
 
-    Parameters
-    ----------
-    work : sequence of number
-        Work of each of the m micro-batches.
-    replicas : int
-        Number of replicas R.
-    most : int
-        Most micro-batches of one replica.
-
-    Returns
-    -------
-    list of list of int
-        Micro-batches of each replica, by falling work.
+    `work`: work of each of the m micro-batches.
+    `replicas`: number of replicas R.
+    `most`: most micro-batches of one replica.
+    Returns: micro-batches of each replica, by falling work.
     """
     members: list[list[int]] = [[] for _ in range(replicas)]
     least: list[tuple[Any, int, int]] = [(0, 0, replica) for replica in range(replicas)]

@@ -101,16 +101,8 @@ def check_slices(instance: PipelineInstance) -> None:
 def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
     """Refuse numbers of a stage that are not one for each micro-batch, or each slice.
 
-    Parameters
-    ----------
-    field : str
-        Path of the item, in errors.
-    item : number, cost or tuple
-    instance : PipelineInstance
-
-    Raises
-    ------
-    InputError
+    `field`: path of the item, in errors.
+    Raises `InputError`.
     """
     sliced = instance.slices is not None
     if not (sliced and isinstance(item, tuple) and len(item) == instance.num_slices):
@@ -121,15 +113,7 @@ def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
 def per_unit(entry: Any, instance: PipelineInstance) -> Any:
     """Return an entry whose rows have a number for each slice of each micro-batch.
 
-    Parameters
-    ----------
-    entry : number, tuple or None
-        An entry without costs.
-    instance : PipelineInstance
-
-    Returns
-    -------
-    number, tuple or None
+    `entry`: an entry without costs.
     """
     count, units = instance.num_slices, instance.num_units
     if not isinstance(entry, tuple) or count == units:
@@ -168,12 +152,8 @@ def add_slice_order(
 ) -> None:
     """Let slices wait for each other on each stage.
 
-    Parameters
-    ----------
-    builder : ProblemBuilder
-    instance : PipelineInstance
-    forward, returning : OpGrid
-        Forwards, and the ops that carry gradients to the stage before.
+    `forward`, `returning`: forwards, and the ops that carry gradients to the stage
+        before.
     """
     units = np.arange(instance.num_units).reshape(-1, instance.num_slices)
     early, late = units[:, :-1].ravel(), units[:, 1:].ravel()
@@ -188,15 +168,8 @@ def add_slice_order(
 def units_of(microbatches: IntArray, slices: int) -> IntArray:
     """Return the slices of micro-batches, counted over all.
 
-    Parameters
-    ----------
-    microbatches : int64[n]
-    slices : int
-        Slices of each.
-
-    Returns
-    -------
-    int64[n * slices]
+    `microbatches`: int64[n].
+    Returns: int64[n * slices].
     """
     return (microbatches[:, None] * slices + np.arange(slices)).ravel()
 
@@ -206,19 +179,11 @@ def with_key_values(
 ) -> tuple[list[Any], list[Any]]:
     """Return the amounts acquired with keys and values, and those that the last backwards release.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with slices.
-    entry : number or tuple
-        Its `key_value`, in numbers.
-    acquired : list of object[1] or object[units]
-        What forwards of each stage acquire without.
-
-    Returns
-    -------
-    (list, list)
-        For each stage, fractions of each slice.
+    `instance`: a pipeline with slices.
+    `entry`: its `key_value`, in numbers.
+    `acquired`: list of object[1] or object[units], what forwards of each stage acquire
+        without.
+    Returns: for each stage, fractions of each slice.
     """
     none = np.zeros(instance.num_units, dtype=object)
     taken = [none + exact(row_of(entry, stage)) for stage in range(instance.num_stages)]

@@ -58,14 +58,9 @@ class JobBlock:
 class PipelineSteps:
     """N steps of a lowered pipeline and jobs beside them: make it, add to it, build it.
 
-    Parameters
-    ----------
-    step : Problem
-        One step, n ops.
-    count : int
-        Number of steps N.
-    name : str, optional
-        Name of the problem; by default that of the step.
+    `step`: one step, n ops.
+    `count`: number of steps N.
+    `name`: name of the problem; by default that of the step.
     """
 
     def __init__(self, step: Problem, count: int, name: str | None = None) -> None:
@@ -137,16 +132,9 @@ class PipelineSteps:
     def end_steps(self, place: Place, last: IntArray | None = None) -> IntArray:
         """Let a stage begin each step on a device once it has ended the step before there.
 
-        Parameters
-        ----------
-        place : (int, int)
-        last : int64[N, ...], optional
-            Ops that end a step; by default its optimizer, or else what completes its gradient.
-
-        Returns
-        -------
-        int64[N - 1]
-            Ops of length zero between two steps.
+        `last`: int64[N, ...], optional, ops that end a step; by default its optimizer,
+            or else what completes its gradient.
+        Returns: int64[N - 1], ops of length zero between two steps.
         """
         if last is None:
             last = self.optimizers(place)

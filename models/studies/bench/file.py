@@ -188,17 +188,9 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
 def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:
     """Write a file of results, whole or not at all.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file; one that is there is replaced.
-    records : iterable of BenchRecord
-        What it is to hold.
-
-    Raises
-    ------
-    InputError
-        The file cannot be written.
+    `path`: the file; one that is there is replaced.
+    `records`: what it is to hold.
+    Raises `InputError`: the file cannot be written.
     """
     write_bytes(path, b"".join(record.line() for record in records))
 
@@ -208,10 +200,8 @@ class BenchFile:
 
     It is made if it is missing, and locked until `close`.
 
-    Raises
-    ------
-    InputError
-        The file cannot be written, another run is writing to it, or a line is no record.
+    Raises `InputError`: the file cannot be written, another run is writing to it, or a
+        line is no record.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -237,10 +227,8 @@ class BenchFile:
     def append(self, record: BenchRecord) -> None:
         """Add a record as a line, and wait until it is on the disk.
 
-        Raises
-        ------
-        InputError
-            The disk is full, or the file cannot be written; it ends with the line before then.
+        Raises `InputError`: the disk is full, or the file cannot be written; it ends
+            with the line before then.
         """
         line, size = record.line(), os.fstat(self._handle).st_size
         try:
@@ -303,17 +291,9 @@ def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
 
     A result is kept rather than a failure, else the record of the file named first.
 
-    Parameters
-    ----------
-    files : mapping of str to Records
-        Contents by name of the file.
-
-    Returns
-    -------
-    records : list of BenchRecord
-        In the order of their first keys.
-    differences : list of str
-        A line for each record left out whose status, value, bound or failure is another.
+    `files`: contents by name of the file.
+    Returns: in the order of their first keys; a line for each record left out whose
+        status, value, bound or failure is another.
     """
     kept: dict[str, tuple[str, BenchRecord]] = {}
     differences = []

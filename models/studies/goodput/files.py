@@ -31,11 +31,8 @@ def load_observations(path: str | Path) -> Observations:
 
     ``-`` is standard input (JSON).
 
-    Raises
-    ------
-    InputError
-        Names the file, the column, the place (counted from 0; for text in CSV also the line) and
-        the expected value.
+    Raises `InputError`: names the file, the column, the place (counted from 0; for text
+        in CSV also the line) and the expected value.
     """
     source = source_name(path)
     text = read_text(path)
@@ -197,24 +194,9 @@ class ParamsDocument(StrictModel):
     ) -> Self:
         """Return the document of a fit, as `load_params` reads it.
 
-        Parameters
-        ----------
-        fitted : Fit
-            Parameters, errors and warnings.
-        grad : GradParams, optional
-            Gradient statistics.
-        init_batch_size : float, optional
-            Batch size of efficiency 1.
-
-        Returns
-        -------
-        ParamsDocument
-            The document.
-
-        Raises
-        ------
-        InputError
-            The initial batch size is not a number above 0.
+        `fitted`: parameters, errors and warnings.
+        `init_batch_size`: batch size of efficiency 1.
+        Raises `InputError`: the initial batch size is not a number above 0.
         """
         names = ("accum_step_time", "optim_step_time")
         return cls.parse(
@@ -251,10 +233,7 @@ def _summary(errors: Floats) -> dict[str, float]:
 def load_params(path: str | Path) -> ParamsDocument:
     """Read a parameter document, or an object with nothing but the seven step time parameters.
 
-    Raises
-    ------
-    InputError
-        Names the file, the field and the expected value.
+    Raises `InputError`: names the file, the field and the expected value.
     """
     data, source = read_json(path), source_name(path)
     if isinstance(data, dict) and "params" not in data and data.keys() & PerfFields.model_fields:

@@ -213,20 +213,9 @@ def configuration(
 ) -> tuple[IntArray, IntArray, Floats, Floats]:
     """Return the arguments of `PerfParams.step_time`, checked and broadcast to one shape.
 
-    Parameters
-    ----------
-    num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
-        As for `PerfParams.step_time`.
-
-    Returns
-    -------
-    nodes, replicas, atomic, accum : int64[...], int64[...], float64[...], float64[...]
-        The same in this order.
-
-    Raises
-    ------
-    InputError
-        Names the argument that is out of range or does not broadcast.
+    Returns: nodes, replicas, atomic, accum : int64[...], int64[...], float64[...],
+        float64[...], the same in this order.
+    Raises `InputError`: names the argument that is out of range or does not broadcast.
     """
     nodes, replicas = allocation(num_nodes, num_replicas)
     atomic = as_array("atomic_bsz", atomic_bsz, above=0)
@@ -240,17 +229,10 @@ def configuration(
 def gamma_norm(a: ArrayLike, b: ArrayLike, gamma: float) -> Floats:
     """Return (a^gamma + b^gamma)^(1 / gamma): the time of two tasks that partly overlap.
 
-    Parameters
-    ----------
-    a, b : array_like
-        Times >= 0, in one unit; they broadcast.
-    gamma : float
-        From 1 (one after the other) on.
-
-    Returns
-    -------
-    float64[...]
-        Between the longer time and the sum; no power overflows on the way.
+    `a`, `b`: times >= 0, in one unit; they broadcast.
+    `gamma`: from 1 (one after the other) on.
+    Returns: float64[...], between the longer time and the sum; no power overflows on
+        the way.
     """
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = shorter / np.where(longer > 0, longer, 1.0)
@@ -266,20 +248,12 @@ def further_replicas(replicas: NDArray[Any]) -> Floats:
 class Observations:
     """Measured steps, one entry each.
 
-    Parameters
-    ----------
-    num_nodes, num_replicas : array_like [n]
-        Whole numbers, 1 <= nodes <= replicas.
-    atomic_bsz : array_like [n]
-        Micro-batch size per replica, above 0.
-    accum_step_time, optim_step_time : array_like [n]
-        Time of a step without and with gradient exchange, above 0.
-
-    Raises
-    ------
-    InputError
-        Names the argument, the place of the first value that cannot be used, and the expected
-        value.
+    `num_nodes`, `num_replicas`: whole numbers, 1 <= nodes <= replicas.
+    `atomic_bsz`: micro-batch size per replica, above 0.
+    `accum_step_time`, `optim_step_time`: time of a step without and with gradient
+        exchange, above 0.
+    Raises `InputError`: names the argument, the place of the first value that cannot be
+        used, and the expected value.
     """
 
     num_nodes: Floats
@@ -327,23 +301,14 @@ class Observations:
 class Fit:
     """Fitted step times.
 
-    Attributes
-    ----------
-    params : PerfParams
-        The parameters, after the prior on nodes that were not observed.
-    objective : float
-        The minimised function at `raw_params`.
-    raw_params : PerfParams
-        The minimum, before that prior.
-    residuals : float64[n, 2]
-        Predicted over observed accumulation and optimizer step time, as logarithms, in the given
-        order.
-    fixed : mapping
-        Parameters that were not fitted, and why.
-    warnings : tuple of str
-        Parameters that the observations do not identify.
-    converged : bool
-        Whether the best descent came to rest.
+    `params`: the parameters, after the prior on nodes that were not observed.
+    `objective`: the minimised function at `raw_params`.
+    `raw_params`: the minimum, before that prior.
+    `residuals`: float64[n, 2], predicted over observed accumulation and optimizer step
+        time, as logarithms, in the given order.
+    `fixed`: parameters that were not fitted, and why.
+    `warnings`: parameters that the observations do not identify.
+    `converged`: whether the best descent came to rest.
     """
 
     params: PerfParams

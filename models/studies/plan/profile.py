@@ -190,17 +190,9 @@ class ModelProfile(StrictModel):
     def amounts(self, field: str, size: int) -> list[Fraction]:
         """Return an amount of every layer at a micro-batch size.
 
-        Parameters
-        ----------
-        field : str
-            A field of `LayerProfile`; amounts that are not given are 0.
-        size : int
-            Samples of a micro-batch.
-
-        Returns
-        -------
-        list of Fraction
-            Repeated layers counted.
+        `field`: a field of `LayerProfile`; amounts that are not given are 0.
+        `size`: samples of a micro-batch.
+        Returns: repeated layers counted.
         """
         amounts = ((self._amount(layer, field, size), layer.count) for layer in self.layers)
         return [amount for amount, count in amounts for _ in range(count)]

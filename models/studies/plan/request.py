@@ -42,17 +42,9 @@ class Link(StrictModel):
     def ring_allreduce(self, amount: Fraction, members: int) -> Fraction:
         """Return the time of a ring all-reduce: 2 (n - 1) steps (Patarasuk and Yuan 2009).
 
-        Parameters
-        ----------
-        amount : Fraction
-            Bytes of every member; nothing takes no time.
-        members : int
-            Members n of the ring.
-
-        Returns
-        -------
-        Fraction
-            In the time unit of the link.
+        `amount`: bytes of every member; nothing takes no time.
+        `members`: members n of the ring.
+        Returns: in the time unit of the link.
         """
         if members == 1 or not amount:
             return Fraction(0)
@@ -109,10 +101,7 @@ class Cluster(StrictModel):
     def orders_are_alike(self, depth: int, replicas: int) -> bool:
         """Whether it makes no difference which ranks are neighbours: one node, or one line.
 
-        Parameters
-        ----------
-        depth, replicas : int
-            Pipeline depth and number of replicas.
+        `depth`, `replicas`: pipeline depth and number of replicas.
         """
         return depth == 1 or replicas == 1 or depth * replicas <= self.devices_per_node
 
@@ -126,19 +115,9 @@ class Cluster(StrictModel):
     def p2p(self, a: int, b: int, shape: tuple[int, int], order: RankOrder) -> Link:
         """Return the slowest link over all replicas between two pipeline devices.
 
-        Parameters
-        ----------
-        a, b : int
-            The devices.
-        shape : pair of int
-            Pipeline depth and number of replicas.
-        order : RankOrder
-            Which ranks are neighbours.
-
-        Returns
-        -------
-        Link
-            That between nodes, if the two are on different nodes in some replica.
+        `shape`: pipeline depth and number of replicas.
+        `order`: which ranks are neighbours.
+        Returns: that between nodes, if the two are on different nodes in some replica.
         """
         crosses = any(
             self._node(self._rank(a, replica, shape, order))
@@ -150,15 +129,7 @@ class Cluster(StrictModel):
     def allreduce(self, device: int, shape: tuple[int, int], order: RankOrder) -> Link:
         """Return the link of the all-reduces of a pipeline device's replicas.
 
-        Parameters
-        ----------
-        device, shape, order
-            As for `p2p`.
-
-        Returns
-        -------
-        Link
-            That between nodes, if the replicas are on several.
+        Returns: that between nodes, if the replicas are on several.
         """
         ranks = (self._rank(device, replica, shape, order) for replica in range(shape[1]))
         crosses = len({self._node(rank) for rank in ranks}) > 1
@@ -359,22 +330,9 @@ class PlanRequest(WithUnits):
 def parse_request(data: Any, source: str | None = None) -> PlanRequest:
     """Validate parsed JSON as a request.
 
-    Parameters
-    ----------
-    data : object
-        The document.
-    source : str, optional
-        The name of its file, for errors.
-
-    Returns
-    -------
-    PlanRequest
-        Checked, with all defaults.
-
-    Raises
-    ------
-    InputError
-        Names `source`, the field and the expected value.
+    `source`: the name of its file, for errors.
+    Returns: checked, with all defaults.
+    Raises `InputError`: names `source`, the field and the expected value.
     """
     refuse_others(data, "a request for a plan", KINDS["plan"], source)
     return PlanRequest.parse(data, source)

@@ -138,15 +138,7 @@ class MemoryShortage(Reported):
 
 
 def bytes_text(amount: float, digits: int = 4) -> str:
-    """Return bytes in the largest unit of which there is one: ``13.26 GB``.
-
-    Parameters
-    ----------
-    amount : float
-        Bytes.
-    digits : int
-        Significant digits.
-    """
+    """Return bytes in the largest unit of which there is one: ``13.26 GB``."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= size:
             return f"{amount / size:,.{digits}g} {unit}"

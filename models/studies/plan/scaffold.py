@@ -173,17 +173,10 @@ def plan_request(sizes: Sizes, *variants: Sizes) -> PlanRequest:
     and gradients take 2 bytes each, with weights, gradients and Adam in mixed precision 16 bytes,
     the default of requests.
 
-    Parameters
-    ----------
-    sizes : Sizes
-        The model, the cluster and the step.
-    *variants : Sizes
-        The same with other tensor parallelism or recomputation, among which the plan chooses too.
-
-    Returns
-    -------
-    PlanRequest
-        With a profile for each of them.
+    `sizes`: the model, the cluster and the step.
+    `variants`: the same with other tensor parallelism or recomputation, among which the
+        plan chooses too.
+    Returns: with a profile for each of them.
     """
     return parse_request(
         {

@@ -72,17 +72,8 @@ class Trace:
     def of(cls, columns: Mapping[str, Any], **about: Any) -> Self:
         """Make a trace of columns, not yet checked; those that may be unknown may be left out.
 
-        Parameters
-        ----------
-        columns : mapping of str to sequence of int
-            The columns of `COLUMNS`, each of length n, and any of `OPTIONAL`.
-        **about
-            The other fields.
-
-        Returns
-        -------
-        Trace
-            With n ops.
+        `columns`: the columns of `COLUMNS`, each of length n, and any of `OPTIONAL`.
+        Returns: with n ops.
         """
         free = np.full(len(columns["step"]), FREE)
         given = {"length": free, "origin": np.zeros_like(free), **columns}
@@ -126,17 +117,7 @@ class Trace:
     def times(self, nanoseconds: Iterable[int], unit: str | None = None) -> list[Decimal]:
         """Return times exactly in a unit.
 
-        Parameters
-        ----------
-        nanoseconds : iterable of int
-            The times.
-        unit : str, optional
-            Their unit; by default that of the trace.
-
-        Returns
-        -------
-        list of Decimal
-            As many.
+        `unit`: their unit; by default that of the trace.
         """
         one = Decimal(NANOSECONDS[unit or self.unit])
         return [Decimal(int(time)) / one for time in nanoseconds]
@@ -148,17 +129,8 @@ class Trace:
     def error(self, row: int, message: str) -> InputError:
         """Return the error that a row causes.
 
-        Parameters
-        ----------
-        row : int
-            Row number.
-        message : str
-            What is wrong with it and what would be right.
-
-        Returns
-        -------
-        InputError
-            Names the file of the row, its step, replica and op.
+        `message`: what is wrong with it and what would be right.
+        Returns: names the file of the row, its step, replica and op.
         """
         origin = int(self.origin[row])
         source = self.sources[origin] if origin < len(self.sources) else None
@@ -253,15 +225,8 @@ def noise_of(trace: Trace) -> int:
     right. Overlaps above `LIMITS.clock_share` of the median op are no noise whatever their number,
     and fewer than `LIMITS.least_overlaps` tell none: 0.
 
-    Parameters
-    ----------
-    trace : Trace
-        A run, sorted as `checked` does.
-
-    Returns
-    -------
-    int
-        The longest of these overlaps.
+    `trace`: a run, sorted as `checked` does.
+    Returns: the longest of these overlaps.
     """
     compute = trace.where(trace.is_compute & (trace.end > trace.start))
     replica_step = np.stack([compute.step, compute.replica])
@@ -385,17 +350,9 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
 
     Raises `InputError` where two ops overlap by more; names file and op.
 
-    Parameters
-    ----------
-    part : Trace
-        One replica-step, checked.
-    tolerance : int, optional
-        Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
-
-    Returns
-    -------
-    int
-        Nanoseconds of the largest overlap; 0 where there is none.
+    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of`
+        says.
+    Returns: nanoseconds of the largest overlap; 0 where there is none.
     """
     compute = part.where(part.is_compute & (part.end > part.start))
     same = np.diff(compute.device) == 0

@@ -37,15 +37,9 @@ class Timed:
 class Evaluator:
     """Times lines of a flow. Tables and room are made once; durations can be replaced.
 
-    Parameters
-    ----------
-    flow : Flow
-        The flow: m micro-batches, V positions, R resources.
-
-    Raises
-    ------
-    ValueError
-        A pool is used from several resources, so that no order says how full it is.
+    `flow`: the flow: m micro-batches, V positions, R resources.
+    Raises `ValueError`: a pool is used from several resources, so that no order says
+        how full it is.
     """
 
     def __init__(self, flow: Flow) -> None:
@@ -79,17 +73,8 @@ class Evaluator:
     def values(self, pattern: Pattern, permutations: IntArray) -> IntArray:
         """Return the makespans of permutations under a pattern.
 
-        Parameters
-        ----------
-        pattern : Pattern
-            The pattern.
-        permutations : int64[K, m]
-            Micro-batch of each slot, one permutation in a row.
-
-        Returns
-        -------
-        int64[K]
-            Makespans in ticks; `NEVER` where a pool is overrun.
+        `permutations`: int64[K, m], micro-batch of each slot, one permutation in a row.
+        Returns: int64[K], makespans in ticks; `NEVER` where a pool is overrun.
         """
         value = np.zeros(len(permutations), dtype=np.int64)
         row = np.zeros(self.flow.num_microbatches, dtype=np.int64)
@@ -105,17 +90,8 @@ class Evaluator:
     def timed(self, pattern: Pattern, permutation: IntArray) -> Timed:
         """Return a permutation under a pattern with its makespan.
 
-        Parameters
-        ----------
-        pattern : Pattern
-            The pattern.
-        permutation : int64[m]
-            Micro-batch of each slot.
-
-        Returns
-        -------
-        Timed
-            With its makespan in ticks.
+        `permutation`: int64[m], micro-batch of each slot.
+        Returns: with its makespan in ticks.
         """
         value = self.values(pattern, permutation[None])
         return Timed(int(value[0]), pattern, permutation)

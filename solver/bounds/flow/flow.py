@@ -20,29 +20,21 @@ class Flow:
     A position is an op of one micro-batch: forward, backward or transfer of a stage. Micro-batches
     differ in durations and amounts only. Times are in ticks, amounts in whole units of each pool.
 
-    Parameters
-    ----------
-    ops : int64[m, V]
-        Op numbers in the problem.
-    duration : int64[m, V]
-        Durations.
-    kind, stage : int64[V]
-        Labels of the positions; `kind` indexes the kinds of the problem.
-    resource : int64[V]
-        Resource that a position occupies, or `FREE`.
-    num_resources : int
-        Number of resources R of the problem.
-    before, after, lag : int64[k]
-        Precedences between positions of the same micro-batch.
-    room : int64[P]
-        Free amount of each pool before any op.
-    pool : int64[V]
-        Pool that a position uses, or `FREE`.
-    acquire, release : int64[m, V]
-        Amounts that are acquired at the start and released at the end.
-    ahead, behind : int64[V]
-        Least ticks before each position starts, and after it ends, for ops of no micro-batch:
-        all-gathers come before the ops of their stage, optimizers and all-reduces follow them.
+    `ops`: int64[m, V], op numbers in the problem.
+    `duration`: int64[m, V].
+    `kind`, `stage`: int64[V], labels of the positions; `kind` indexes the kinds of the
+        problem.
+    `resource`: int64[V], resource that a position occupies, or `FREE`.
+    `num_resources`: number of resources R of the problem.
+    `before`, `after`, `lag`: int64[k], precedences between positions of the same
+        micro-batch.
+    `room`: int64[P], free amount of each pool before any op.
+    `pool`: int64[V], pool that a position uses, or `FREE`.
+    `acquire`, `release`: int64[m, V], amounts that are acquired at the start and
+        released at the end.
+    `ahead`, `behind`: int64[V], least ticks before each position starts, and after it
+        ends, for ops of no micro-batch: all-gathers come before the ops of their stage,
+        optimizers and all-reduces follow them.
     """
 
     ops: IntArray
@@ -85,17 +77,7 @@ def earlier_twins(table: IntArray) -> IntArray:
 def rows_of(flow: Flow, microbatches: Sequence[int]) -> Flow:
     """Return the flow of some micro-batches alone.
 
-    Parameters
-    ----------
-    flow : Flow
-        The flow.
-    microbatches : sequence of int
-        Micro-batches in their new order.
-
-    Returns
-    -------
-    Flow
-        The same positions.
+    `microbatches`: micro-batches in their new order.
     """
     rows = np.array(microbatches, dtype=np.int64)
     tables = {name: getattr(flow, name)[rows] for name in ("ops", "duration", "acquire", "release")}
@@ -207,13 +189,7 @@ def _amounts(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntAr
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Heads and tails of the positions of a flow, m micro-batches and V positions.
-
-    Parameters
-    ----------
-    flow : Flow
-        The flow.
-    """
+    """Heads and tails of the positions of a flow, m micro-batches and V positions."""
 
     flow: Flow
 

@@ -24,17 +24,9 @@ from ppsolve.solver.kernels.microbatch_exchange import (
 def sizes_of(flow: Flow, alone: IntArray) -> ExchangeSizes:
     """Return durations and amounts as kernels read them.
 
-    Parameters
-    ----------
-    flow : Flow
-        m micro-batches, V positions.
-    alone : int64[c]
-        Durations of ops of no micro-batch.
-
-    Returns
-    -------
-    ExchangeSizes
-        Flat tables with a last row for ops of no micro-batch.
+    `flow`: m micro-batches, V positions.
+    `alone`: int64[c], durations of ops of no micro-batch.
+    Returns: flat tables with a last row for ops of no micro-batch.
     """
     count, positions = flow.duration.shape
     shape = (count + 1, positions + len(alone))
@@ -61,17 +53,8 @@ def _loads(flow: Flow) -> tuple[IntArray, IntArray]:
 def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
     """Yield a few orders of the micro-batches of one replica, where pipelines fill and drain.
 
-    Parameters
-    ----------
-    work : int64[m]
-        Work of each micro-batch in ticks.
-    members : sequence of int
-        Micro-batches of the replica.
-
-    Yields
-    ------
-    list of int
-        As given, ascending, descending, and short ones at both ends.
+    `work`: int64[m], work of each micro-batch in ticks.
+    `members`: micro-batches of the replica.
     """
     yield list(members)
     rising = [members[place] for place in np.argsort(work[list(members)], kind="stable").tolist()]
@@ -83,20 +66,11 @@ def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
 class MicrobatchExchange:
     """A search over the micro-batches of replicas.
 
-    Parameters
-    ----------
-    patterns : ReplicaPatterns
-        Orders of a replica.
-    choice : Choice
-        The pattern for each number of micro-batches.
-    sizes : ExchangeSizes
-        Durations and amounts.
-    members : sequence of sequences of int
-        Where to start: micro-batches of each replica by slot.
-    way : int
-        `REORDER`, `EXCHANGE` or `MOVE`.
-    seed : int
-        Seed of the random numbers, from 1.
+    `patterns`: orders of a replica.
+    `choice`: the pattern for each number of micro-batches.
+    `members`: where to start: micro-batches of each replica by slot.
+    `way`: `REORDER`, `EXCHANGE` or `MOVE`.
+    `seed`: seed of the random numbers, from 1.
     """
 
     def __init__(
@@ -170,19 +144,9 @@ class MicrobatchExchange:
     def walk(self, steps: int, target: int, heat: int) -> int:
         """Go on for some steps.
 
-        Parameters
-        ----------
-        steps : int
-            Number of steps.
-        target : int
-            Makespan at which to stop.
-        heat : int
-            Most ticks by which a replica may get slower in a step, plus one.
-
-        Returns
-        -------
-        int
-            Steps that were left when the target was met.
+        `target`: makespan at which to stop.
+        `heat`: most ticks by which a replica may get slower in a step, plus one.
+        Returns: steps that were left when the target was met.
         """
         pace = ExchangePace(steps, heat, target, self._way)
         arrays = (self._members, self._counts, self._values, self._rng)
@@ -224,16 +188,11 @@ def improve_slowest(
 ) -> None:
     """Search, always where the slowest replica is, until it meets the target or is stuck.
 
-    Parameters
-    ----------
-    searches : sequence of MicrobatchExchange
-        One for all replicas, or one for each.
-    target : int
-        Makespan of the slowest at which to stop, in ticks.
-    clock : Clock
-        Asked between walks of a few milliseconds.
-    patience : float
-        Seconds on the slowest without a gain that is worth it after which to stop.
+    `searches`: one for all replicas, or one for each.
+    `target`: makespan of the slowest at which to stop, in ticks.
+    `clock`: asked between walks of a few milliseconds.
+    `patience`: seconds on the slowest without a gain that is worth it after which to
+        stop.
     """
     params, heats = EXCHANGE_PARAMS, [Heat() for _ in searches]
     steps = params.first_steps

@@ -37,17 +37,9 @@ class Pattern:
     def of(cls, flow: Flow, schedule: Schedule) -> tuple[Pattern, IntArray]:
         """Return the pattern of a schedule and the micro-batches that fill its slots.
 
-        Parameters
-        ----------
-        flow : Flow
-            The flow of the problem of the schedule.
-        schedule : Schedule
-            Any schedule that keeps precedences and resources.
-
-        Returns
-        -------
-        Pattern, int64[m]
-            Slots are filled in the order of first starts.
+        `flow`: the flow of the problem of the schedule.
+        `schedule`: any schedule that keeps precedences and resources.
+        Returns: Pattern, int64[m], slots are filled in the order of first starts.
         """
         return cls.of_starts(flow, schedule.start[flow.ops])
 
@@ -57,19 +49,11 @@ class Pattern:
     ) -> tuple[Pattern, IntArray]:
         """Return the pattern of starts and the micro-batches that fill its slots.
 
-        Parameters
-        ----------
-        flow : Flow
-            The flow.
-        start : int64[m, V]
-            Starts in ticks of a schedule that keeps precedences and resources.
-        permutation : int64[m], optional
-            Micro-batch of each slot; by default in the order of their first starts.
-
-        Returns
-        -------
-        Pattern, int64[m]
-            The pattern, and the micro-batch of each slot.
+        `start`: int64[m, V], starts in ticks of a schedule that keeps precedences and
+            resources.
+        `permutation`: int64[m], optional, micro-batch of each slot; by default in the
+            order of their first starts.
+        Returns: Pattern, int64[m], the pattern, and the micro-batch of each slot.
         """
         if permutation is None:
             permutation = np.argsort(start.min(axis=1), kind="stable")
@@ -99,17 +83,9 @@ class Pattern:
     def orders(self, flow: Flow, permutation: IntArray) -> list[IntArray]:
         """Return the ops of each resource in order.
 
-        Parameters
-        ----------
-        flow : Flow
-            The flow.
-        permutation : int64[m]
-            Micro-batch of each slot.
-
-        Returns
-        -------
-        list of int64[...]
-            Op numbers by resource, of those that any op occupies.
+        `permutation`: int64[m], micro-batch of each slot.
+        Returns: list of int64[...], op numbers by resource, of those that any op
+            occupies.
         """
         slot, position = np.divmod(self.line, flow.num_positions)
         ops, resource = flow.ops[permutation[slot], position], flow.resource[position]
@@ -148,18 +124,10 @@ def replica_pattern_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
     for those before it by the precedences of the problem and for the one before it on its
     resources.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        A schedule of a pipeline.
-    flow : Flow
-        A flow of the same pipeline, with any number of micro-batches.
-
-    Returns
-    -------
-    ReplicaPattern
-        The order; whatever the durations, running it as early as possible keeps all precedences
-        and overlaps nothing.
+    `schedule`: a schedule of a pipeline.
+    `flow`: a flow of the same pipeline, with any number of micro-batches.
+    Returns: the order; whatever the durations, running it as early as possible keeps
+        all precedences and overlaps nothing.
     """
     problem = schedule.problem
     keys = Dag.of(problem).level, schedule.end, schedule.start
@@ -207,17 +175,8 @@ def _slots(schedule: Schedule, ops: IntArray) -> IntArray:
 def together(patterns: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
     """Return the record of several patterns that kernels read.
 
-    Parameters
-    ----------
-    patterns : sequence of ReplicaPattern
-        At least one.
-    flow : Flow
-        The flow of their positions.
-
-    Returns
-    -------
-    ReplicaPatterns
-        In the same order.
+    `flow`: the flow of their positions.
+    Returns: in the same order.
     """
     pool = np.append(flow.pool, np.full(len(patterns[0].ops), FREE))
     counts = [len(pattern.source) for pattern in patterns]

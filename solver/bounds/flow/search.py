@@ -51,21 +51,13 @@ Tell = Callable[[Timed], None]
 class PermutationSearch:
     """A search for the best line: order of micro-batches, and of ops on every device.
 
-    Parameters
-    ----------
-    evaluator : Evaluator
-        Tables of the flow.
-    clock : Clock
-        Once it is over, the best line so far is returned.
-    target : int
-        Makespan in ticks that nothing has to be sought below.
-    steps : int, optional
-        Changes that are tried, whatever the clock says; without clock and steps their number
-        depends on the size of the flow. With steps the same line is found on every machine.
-    tell : callable, optional
-        Told of better lines.
-    params : FlowSearchParams
-        Effort.
+    `evaluator`: tables of the flow.
+    `clock`: once it is over, the best line so far is returned.
+    `target`: makespan in ticks that nothing has to be sought below.
+    `steps`: changes that are tried, whatever the clock says; without clock and steps
+        their number depends on the size of the flow. With steps the same line is found
+        on every machine.
+    `tell`: told of better lines.
     """
 
     evaluator: Evaluator
@@ -92,10 +84,8 @@ class PermutationSearch:
     def run(self, starts: Iterable[Timed]) -> Timed | None:
         """Return the best line that is found, None where every pattern overruns a pool.
 
-        Parameters
-        ----------
-        starts : iterable of Timed
-            Patterns to begin with, each with a permutation; those that overrun a pool too.
+        `starts`: patterns to begin with, each with a permutation; those that overrun a
+            pool too.
         """
         patterns: list[Timed] = []
         self._round(_kept(starts, patterns))
@@ -254,23 +244,14 @@ class Annealer:
     ) -> Timed:
         """Return the best of a number of changes, one after the other.
 
-        Parameters
-        ----------
-        timed : Timed
-            A feasible pattern and its permutation.
-        steps : int
-            Number of changes that are tried.
-        heat : int
-            Ticks by which a change may worsen the makespan in the beginning, in the mean.
-        shifts : int
-            Changes in 1,000 that move an op on its device; the others move micro-batches.
-        target : int
-            Makespan in ticks that nothing has to be sought below.
-
-        Returns
-        -------
-        Timed
-            No worse than what was given.
+        `timed`: a feasible pattern and its permutation.
+        `steps`: number of changes that are tried.
+        `heat`: ticks by which a change may worsen the makespan in the beginning, in the
+            mean.
+        `shifts`: changes in 1,000 that move an op on its device; the others move
+            micro-batches.
+        `target`: makespan in ticks that nothing has to be sought below.
+        Returns: no worse than what was given.
         """
         evaluator = self.evaluator
         # Ops that stand near each other in time stand near in the line: shifts rearrange less.

@@ -110,21 +110,13 @@ def solve_states(
 ) -> StatesAnswer | None:
     """Search for a makespan below an upper bound.
 
-    Parameters
-    ----------
-    upper : int
-        Only a makespan below this is of use, in ticks.
-    delay : int64[m, V], optional
-        Ticks for which all that follows an op in its micro-batch waits beside its lags. Delays are
-        between ops of different resources, beside lags or at the end.
-    lower : int
-        A lower bound that is known, in ticks: the search ends where it is met. It may be of more
-        than this flow, whose own schedules may all end sooner.
-
-    Returns
-    -------
-    StatesAnswer or None
-        None where flows of this shape have no such states, see `_shape_of`.
+    `upper`: only a makespan below this is of use, in ticks.
+    `delay`: int64[m, V], optional, ticks for which all that follows an op in its
+        micro-batch waits beside its lags. Delays are between ops of different
+        resources, beside lags or at the end.
+    `lower`: a lower bound that is known, in ticks: the search ends where it is met. It
+        may be of more than this flow, whose own schedules may all end sooner.
+    Returns: none where flows of this shape have no such states, see `_shape_of`.
     """
     shape = _shape_of(flow)
     if shape is None:

@@ -68,17 +68,9 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
     Ranks that make them in one order are replicas. Raises `InputError` where ranks make other
     numbers of calls, or no schedule or more than one fits.
 
-    Parameters
-    ----------
-    calls : mapping of str to str
-        Letters F and B of the calls of one step by file, in the order of ranks.
-    size : int, optional
-        Ranks of a pipeline, where the files say so.
-
-    Returns
-    -------
-    CalledSchedule
-        Its orders are those of the files.
+    `calls`: letters F and B of the calls of one step by file, in the order of ranks.
+    `size`: ranks of a pipeline, where the files say so.
+    Returns: its orders are those of the files.
     """
     rows = list(calls.values())
     each = rows[0].count("F")
@@ -127,12 +119,8 @@ def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
 def _schedules(ranks: int, forwards: int, least: int) -> Iterator[tuple[bool, str, list[Order]]]:
     """Yield what may be: whether it is Megatron's default, its name, its orders.
 
-    Parameters
-    ----------
-    ranks, forwards : int
-        Pipeline ranks, forwards of each.
-    least : int
-        Forwards before the first backward, of the rank with the fewest.
+    `ranks`, `forwards`: pipeline ranks, forwards of each.
+    `least`: forwards before the first backward, of the rank with the fewest.
     """
     text = f"1F1B of {ranks} ranks, {forwards} micro-batches"
     yield True, text, one_forward_one_backward(ranks, forwards)

@@ -31,19 +31,11 @@ def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, 
     Raises `InputError` where the file cannot be read, is cut off, or is no such JSON; says after
     which event.
 
-    Parameters
-    ----------
-    path : str or Path
-        Chrome JSON: an object with ``traceEvents``, or a bare list of events; plain or gzipped.
-    take : callable
-        Gets each event that is an object, in the order of the file.
-    window : int
-        Characters read at a time.
-
-    Returns
-    -------
-    dict of str to object
-        The other fields of the object; empty where the file is a bare list.
+    `path`: chrome JSON: an object with ``traceEvents``, or a bare list of events; plain
+        or gzipped.
+    `take`: gets each event that is an object, in the order of the file.
+    `window`: characters read at a time.
+    Returns: the other fields of the object; empty where the file is a bare list.
     """
     with errors_in(source_name(path)):
         try:
@@ -213,13 +205,7 @@ class Intervals:
     end: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, start: int, end: int) -> None:
-        """Append one interval.
-
-        Parameters
-        ----------
-        start, end : int
-            Nanoseconds.
-        """
+        """Append one interval."""
         self.start.append(start)
         self.end.append(end)
 
@@ -344,17 +330,9 @@ def _thread(event: dict[str, Any]) -> str:
 def number_in(args: Any, key: str) -> int | None:
     """Return a number among the arguments of an event.
 
-    Parameters
-    ----------
-    args : object
-        The arguments as the file has them.
-    key : str
-        Name of the number.
-
-    Returns
-    -------
-    int or None
-        None where there is no whole number from 0 of that name.
+    `args`: the arguments as the file has them.
+    `key`: name of the number.
+    Returns: none where there is no whole number from 0 of that name.
     """
     number = args.get(key) if isinstance(args, dict) else None
     return number if type(number) is int and 0 <= number < 2**62 else None
@@ -363,17 +341,9 @@ def number_in(args: Any, key: str) -> int | None:
 def moments_of(event: dict[str, Any], name: str) -> tuple[int, int]:
     """Return when an event starts and ends.
 
-    Parameters
-    ----------
-    event : dict
-        An event of the file, in microseconds.
-    name : str
-        Its name, for errors.
-
-    Returns
-    -------
-    (int, int)
-        Nanoseconds; an `InputError` says which moment is none.
+    `event`: an event of the file, in microseconds.
+    `name`: its name, for errors.
+    Returns: nanoseconds; an `InputError` says which moment is none.
     """
     start = _time(event.get("ts"), f"{name[:60]}.ts")
     length = _time(event.get("dur", 0), f"{name[:60]}.dur")

@@ -134,20 +134,10 @@ class _Profile:
 def read_steps(paths: list[Path]) -> list[ProfiledStep]:
     """Return the steps of one rank that have kernels.
 
-    Parameters
-    ----------
-    paths : list of Path
-        Profiles of the same rank, Chrome JSON, plain or gzipped.
-
-    Returns
-    -------
-    list of ProfiledStep
-        In the order of the files.
-
-    Raises
-    ------
-    InputError
-        A file is no profile or has no kernels, or the files are of several ranks.
+    `paths`: profiles of the same rank, Chrome JSON, plain or gzipped.
+    Returns: in the order of the files.
+    Raises `InputError`: a file is no profile or has no kernels, or the files are of
+        several ranks.
     """
     found, ranks = [], set()
     for path in paths:

@@ -33,29 +33,13 @@ def convert_kineto_overlap(
 ) -> tuple[OverlapInstance, OverlapEntry, list[str]]:
     """Convert a recorded step of one rank to a program in its recorded order.
 
-    Parameters
-    ----------
-    paths : list of Path
-        Profiles of the rank.
-    step : int, optional
-        Number of the ProfilerStep; by default one of median length.
-    prefetch : collection of str
-        Types of collectives that read no result of a kernel.
-
-    Returns
-    -------
-    instance : OverlapInstance
-        Durations as recorded, in microseconds.
-    entry : OverlapEntry
-        Named ``recorded``: the recorded order, run without its gaps.
-    notes : list of str
-        What was recorded, and what is assumed.
-
-    Raises
-    ------
-    InputError
-        A file is no profile, the files are of several ranks, or the step is not there or has no
-        collectives.
+    `paths`: profiles of the rank.
+    `step`: number of the ProfilerStep; by default one of median length.
+    `prefetch`: types of collectives that read no result of a kernel.
+    Returns: durations as recorded, in microseconds; named ``recorded``: the recorded
+        order, run without its gaps; what was recorded, and what is assumed.
+    Raises `InputError`: a file is no profile, the files are of several ranks, or the
+        step is not there or has no collectives.
     """
     chosen, notes = _chosen(read_steps(paths), step)
     with errors_in(chosen.source):

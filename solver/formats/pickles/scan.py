@@ -197,16 +197,6 @@ def lookup(module: str, name: str) -> Name:
     """Return the stand-in for a name.
 
     Raises `InputError` for any name but those of `NAMES`.
-
-    Parameters
-    ----------
-    module, name : str
-        As the pickle says them; a dotted name is not followed.
-
-    Returns
-    -------
-    Name
-        A mark.
     """
     if (module, name) not in NAMES:
         raise InputError(f"the pickle names {module[:60]}.{name[:60]}; {ONLY}")

@@ -25,17 +25,10 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
     Raises `InputError` for what is no pickle, too large, names, builds or does anything but
     numbers, texts, lists, tuples, dicts and numpy scalars and arrays, or has another form.
 
-    Parameters
-    ----------
-    data : bytes
-        The pickle, of protocol 0 to 5.
-    source : str
-        File name for errors.
-
-    Returns
-    -------
-    dict of str to list of (number, number) or (None, None)
-        Intervals by label, in the file's order and unit (nanoseconds); plain ints and floats.
+    `data`: the pickle, of protocol 0 to 5.
+    `source`: file name for errors.
+    Returns: intervals by label, in the file's order and unit (nanoseconds); plain ints
+        and floats.
     """
     with errors_in(source):
         return as_timeline(unpickle(data))

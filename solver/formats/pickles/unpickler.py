@@ -79,15 +79,9 @@ class Inert(_Unpickler):
     def find_class(self, module: str, name: str) -> Name:
         """Return the stand-in for a name; nothing is imported.
 
-        Parameters
-        ----------
-        module, name : str
-            The name in the pickle.
-
-        Returns
-        -------
-        Name
-            A member of the enum; an `InputError` where the name is not on the list.
+        `module`, `name`: the name in the pickle.
+        Returns: a member of the enum; an `InputError` where the name is not on the
+            list.
         """
         return lookup(module, name)
 

@@ -48,35 +48,21 @@ def profile_stages(
     `InputError` where the version of torch is not one that was tested, there is no stage, or an
     output is none that can be sent.
 
-    Parameters
-    ----------
-    modules : sequence of torch.nn.Module
-        The stages in order, each with one tensor or a tuple of tensors as output.
-    example : torch.Tensor or tuple of torch.Tensor
-        Input of the first stage for one micro-batch, on the device where the stages are.
-    num_microbatches : int
-        Micro-batches of a step.
-    loss_fn : callable
-        Loss of the last output and a target.
-    target : torch.Tensor
-        Target of one micro-batch.
-    stage_to_device : sequence of int, optional
-        Device of each stage; one device per stage by default.
-    is_split : bool
-        Split backwards in input and weight gradients.
-    capacity : number or sequence of numbers, optional
-        Bytes of each device for activations; by default those of all micro-batches at once.
-    latency : float
-        Microseconds of a transfer.
-    repeats : Repeats
-        How often each op is run.
-    name : str
-        Name of the instance.
-
-    Returns
-    -------
-    PipelineInstance
-        Times in microseconds, medians; activations in bytes.
+    `modules`: the stages in order, each with one tensor or a tuple of tensors as
+        output.
+    `example`: input of the first stage for one micro-batch, on the device where the
+        stages are.
+    `num_microbatches`: micro-batches of a step.
+    `loss_fn`: loss of the last output and a target.
+    `target`: target of one micro-batch.
+    `stage_to_device`: device of each stage; one device per stage by default.
+    `is_split`: split backwards in input and weight gradients.
+    `capacity`: bytes of each device for activations; by default those of all
+        micro-batches at once.
+    `latency`: microseconds of a transfer.
+    `repeats`: how often each op is run.
+    `name`: name of the instance.
+    Returns: times in microseconds, medians; activations in bytes.
     """
     require_tested_torch()
     if not modules:

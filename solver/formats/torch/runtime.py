@@ -52,23 +52,15 @@ def build_schedule(
     Raises `InputError` where the version of torch is not one that was tested, the runtime cannot
     run the schedule, or the stages are not those of the rank.
 
-    Parameters
-    ----------
-    result : Result or HeuristicEntry
-        A pipeline's result with a schedule: of `ppsolve.optimize`, or a heuristic's.
-    stages : sequence of torch.distributed.pipelining.PipelineStage
-        Stages of this process; its rank in their group runs the actions of that device.
-    loss_fn : callable, optional
-        Loss of an output and a target; needed for backwards.
-    form : str
-        ``compute_only``: the runtime places sends and receives; ``compute_comms``: ppsolve does.
-    **options
-        Further arguments of the runtime, such as ``scale_grads``.
-
-    Returns
-    -------
-    torch.distributed.pipelining.schedules._PipelineScheduleRuntime
-        The runtime, with the schedule and its sends and receives loaded.
+    `result`: a pipeline's result with a schedule: of `ppsolve.optimize`, or a
+        heuristic's.
+    `stages`: stages of this process; its rank in their group runs the actions of that
+        device.
+    `loss_fn`: loss of an output and a target; needed for backwards.
+    `form`: ``compute_only``: the runtime places sends and receives; ``compute_comms``:
+        ppsolve does.
+    `options`: further arguments of the runtime, such as ``scale_grads``.
+    Returns: the runtime, with the schedule and its sends and receives loaded.
     """
     require_tested_torch()
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
@@ -132,21 +124,11 @@ def record_steps(
     begin each step together. Several schedules are run in turn, so that a machine whose speed
     drifts drifts for all of them; `steps_of` takes the steps of one out of the trace.
 
-    Parameters
-    ----------
-    schedule : torch.distributed.pipelining.schedules._PipelineScheduleRuntime or sequence of them
-        As `build_schedule` returns them; several have the same ops, each its own stages.
-    folder : str or Path
-        Where the file of this rank is written.
-    *inputs, **arguments
-        Arguments of each step: of the first stage its inputs, of the last one ``target``.
-    steps : int
-        Number of recorded steps of each schedule.
-
-    Returns
-    -------
-    Path
-        The file: ``rank<number>.json``.
+    `folder`: where the file of this rank is written.
+    `inputs`, `arguments`: arguments of each step: of the first stage its inputs, of the
+        last one ``target``.
+    `steps`: number of recorded steps of each schedule.
+    Returns: the file: ``rank<number>.json``.
     """
     import torch
     from torch import distributed
@@ -169,17 +151,9 @@ def steps_of(trace: Trace, number: int, count: int) -> Trace:
 
     Raises `InputError` where there is no such step.
 
-    Parameters
-    ----------
-    trace : Trace
-        Recorded steps, as `read_trace` reads them.
-    number, count : int
-        Which schedule, from 0, of how many.
-
-    Returns
-    -------
-    Trace
-        Every step whose number leaves `number` when divided by `count`.
+    `trace`: recorded steps, as `read_trace` reads them.
+    `number`, `count`: which schedule, from 0, of how many.
+    Returns: every step whose number leaves `number` when divided by `count`.
     """
     found = trace.where(trace.step % count == number)
     if not len(found):
@@ -211,18 +185,11 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
     transfers go on at once and a profiler counts. Raises `InputError` where the steps are those of
     another pipeline, or in another unit.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline, as `profile_stages` returns it.
-    trace : Trace
-        Recorded steps of it, as `read_trace` reads them.
-
-    Returns
-    -------
-    PipelineInstance
-        Times are medians of the steps, each with the time for which its device is held after the
-        op; the latency is that of the recorded transfers. All else is as given.
+    `instance`: the pipeline, as `profile_stages` returns it.
+    `trace`: recorded steps of it, as `read_trace` reads them.
+    Returns: times are medians of the steps, each with the time for which its device is
+        held after the op; the latency is that of the recorded transfers. All else is as
+        given.
     """
     found = median_instance(trace, fit(trace), instance.name)
     for field, wanted, got in (
@@ -242,17 +209,10 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
 
     Raises `InputError` where there is no schedule that one rank per stage can run.
 
-    Parameters
-    ----------
-    result : Result or HeuristicEntry
-        A pipeline's result with a schedule.
-    instance : PipelineInstance
-        The same pipeline with other times.
-
-    Returns
-    -------
-    HeuristicEntry
-        Every op as early as its order allows; infeasible where that breaks a rule such as memory.
+    `result`: a pipeline's result with a schedule.
+    `instance`: the same pipeline with other times.
+    Returns: every op as early as its order allows; infeasible where that breaks a rule
+        such as memory.
     """
     program = read_program(result.model_dump(mode="json"))
     return simulated_entry(program.rows, instance, "timed-again")[0]
@@ -264,21 +224,13 @@ def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) 
     The speed of a machine changes within seconds. So each step is held against the two steps of
     the other schedule that were run just before and just after it.
 
-    Parameters
-    ----------
-    result : Result or HeuristicEntry
-        A pipeline's result with a schedule.
-    run : Trace
-        Recorded steps of that schedule.
-    beside : Trace
-        Recorded steps of the other one: the step before each of `run`, as `record_steps` makes
-        them of two schedules.
-
-    Returns
-    -------
-    list of Compared
-        A row per step of `run`, that of the least error first, so that the median step is in the
-        middle: the mean of both predictions (the one before, for the last step), microseconds.
+    `result`: a pipeline's result with a schedule.
+    `run`: recorded steps of that schedule.
+    `beside`: recorded steps of the other one: the step before each of `run`, as
+        `record_steps` makes them of two schedules.
+    Returns: a row per step of `run`, that of the least error first, so that the median
+        step is in the middle: the mean of both predictions (the one before, for the
+        last step), microseconds.
     """
     steps = [number for number, _, _ in beside.parts()]
     predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
@@ -295,17 +247,10 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
     Where ops jitter, a step is longer than their medians say: the latest of several ops decides
     when another begins. So the orders of the result are timed with the durations of each step.
 
-    Parameters
-    ----------
-    result : Result or HeuristicEntry
-        A pipeline's result with a schedule.
-    trace : Trace
-        Recorded steps of the same pipeline, in any order of ops.
-
-    Returns
-    -------
-    list of float
-        A makespan per step, microseconds; transfers take the latency fitted to the whole trace.
+    `result`: a pipeline's result with a schedule.
+    `trace`: recorded steps of the same pipeline, in any order of ops.
+    Returns: a makespan per step, microseconds; transfers take the latency fitted to the
+        whole trace.
     """
     p2p = median_instance(trace, fit(trace)).p2p
     found = []
@@ -323,19 +268,12 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
     Raises `InputError` where there is no schedule, its unit is none of ns, us, ms and s, or the run
     has other ops.
 
-    Parameters
-    ----------
-    result : Result or HeuristicEntry
-        A pipeline's result with a schedule.
-    trace : Trace
-        Recorded steps of one replica, as `read_trace` reads them.
-
-    Returns
-    -------
-    list of Compared
-        The step, from its first start to its last end; the replay: the recorded order with the
-        recorded durations of each step, transfers free; then ops by kind and stage: medians over
-        micro-batches and steps, with the time for which a device is held after such an op.
+    `result`: a pipeline's result with a schedule.
+    `trace`: recorded steps of one replica, as `read_trace` reads them.
+    Returns: the step, from its first start to its last end; the replay: the recorded
+        order with the recorded durations of each step, transfers free; then ops by kind
+        and stage: medians over micro-batches and steps, with the time for which a
+        device is held after such an op.
     """
     if result.schedule is None:
         raise InputError("expected a result with a schedule, it has none", field="schedule")

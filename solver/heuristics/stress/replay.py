@@ -43,13 +43,9 @@ class Jitter:
     none is negative and plans are right on average; an op of a slow device also takes the device's
     factor.
 
-    Parameters
-    ----------
-    by_kind : mapping of str to float
-        Coefficient of variation (standard deviation over mean) by kind of op; `ALL_KINDS` stands
-        for every other kind.
-    slow : mapping of int to float
-        Factor on the durations of all compute ops of a device.
+    `by_kind`: coefficient of variation (standard deviation over mean) by kind of op;
+        `ALL_KINDS` stands for every other kind.
+    `slow`: factor on the durations of all compute ops of a device.
     """
 
     by_kind: Mapping[str, float]
@@ -58,11 +54,8 @@ class Jitter:
     def check(self, problem: Problem) -> None:
         """Refuse jitter that does not fit a problem.
 
-        Raises
-        ------
-        InputError
-            A variation is negative, not finite or too large; a factor is not positive; a kind or a
-            device does not exist.
+        Raises `InputError`: a variation is negative, not finite or too large; a factor
+            is not positive; a kind or a device does not exist.
         """
         known = [*dict.fromkeys(_shown(kind) for kind in problem.kinds)]
         for kind, variation in self.by_kind.items():
@@ -107,19 +100,9 @@ def _shown(kind: str) -> str:
 def drawn(problem: Problem, jitter: Jitter, runs: int, seed: int) -> Iterator[FloatArray]:
     """Draw the durations of all runs, block by block.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    jitter : Jitter
-        Random factors of durations.
-    runs, seed : int
-        Number of runs, and seed of their durations.
-
-    Yields
-    ------
-    float64[n, b]
-        Durations in ticks of the next b runs.
+    `jitter`: random factors of durations.
+    `runs`, `seed`: number of runs, and seed of their durations.
+    Yields: float64[n, b], durations in ticks of the next b runs.
     """
     spread, expected = jitter.spread(problem), jitter.expected(problem)
     middle = np.log(np.maximum(expected, 1e-300)) - spread**2 / 2
@@ -138,21 +121,11 @@ class FixedOrders:
     An op starts once the op before it on each of its resources, all its predecessors and all its
     waits have ended, lags included. That is how a runtime executes a list of ops.
 
-    Parameters
-    ----------
-    problem : Problem
-        n ops; none of them pinned.
-    orders : sequence of int64[...]
-        Ops of each resource in their order.
-    waits : Edges, optional
-        More precedences than those of the problem.
-
-    Raises
-    ------
-    InputError
-        As `refuse_unfit` does.
-    CycleError
-        The orders and the precedences contradict each other.
+    `problem`: n ops; none of them pinned.
+    `orders`: sequence of int64[...], ops of each resource in their order.
+    `waits`: more precedences than those of the problem.
+    Raises `InputError`: as `refuse_unfit` does; `CycleError`: the orders and the
+        precedences contradict each other.
     """
 
     def __init__(
@@ -203,17 +176,8 @@ class FixedOrders:
     def last_before(self, op: int, end: FloatArray) -> int | None:
         """Return the op that lets another one start last; None if it waits for nobody.
 
-        Parameters
-        ----------
-        op : int
-            The op that waits.
-        end : float64[n]
-            Ends in one run.
-
-        Returns
-        -------
-        int or None
-            The op.
+        `op`: the op that waits.
+        `end`: float64[n], ends in one run.
         """
         before, lag = self._sources[op]
         if not len(before):
@@ -224,11 +188,8 @@ class FixedOrders:
 def refuse_unfit(problem: Problem) -> None:
     """Refuse a problem whose schedules are more than the orders of their resources.
 
-    Raises
-    ------
-    InputError
-        Ops are pinned to moments or windows, or no order of a resource says which op takes a shared
-        memory first.
+    Raises `InputError`: ops are pinned to moments or windows, or no order of a resource
+        says which op takes a shared memory first.
     """
     if np.any(problem.pinned != FREE) or problem.windows:
         raise InputError("ops are pinned to moments, which jitter moves", source=problem.name)
@@ -251,24 +212,12 @@ def stressed(
 ) -> StressReport:
     """Measure the distribution of makespans of several schedules of one problem.
 
-    Parameters
-    ----------
-    contenders : mapping of str to FixedOrders
-        Schedules by name, the one to compare the others with first.
-    jitter : Jitter
-        Random factors of durations.
-    runs, seed : int
-        Number of runs, the same for every schedule, and seed of their durations.
-
-    Returns
-    -------
-    StressReport
-        An entry for each schedule, in their order; times in the instance's unit.
-
-    Raises
-    ------
-    InputError
-        `runs` is out of range, or `jitter` does not fit the problem.
+    `contenders`: schedules by name, the one to compare the others with first.
+    `jitter`: random factors of durations.
+    `runs`, `seed`: number of runs, the same for every schedule, and seed of their
+        durations.
+    Returns: an entry for each schedule, in their order; times in the instance's unit.
+    Raises `InputError`: `runs` is out of range, or `jitter` does not fit the problem.
     """
     most = 10_000_000
     if not 1 <= runs <= most:

@@ -42,29 +42,13 @@ def make_robust(
 ) -> Schedule:
     """Search for a schedule that jitter delays less.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        A valid schedule.
-    jitter : Jitter
-        Random factors of durations.
-    clock : Clock
-        Ends the search.
-    seed : int
-        Seed of durations and moves.
-    params : RobustParams
-        Effort of the search.
-
-    Returns
-    -------
-    Schedule
-        A valid one whose makespan is not longer, each op as early as its order allows; the given
-        one if none is better by other random durations than those of the search.
-
-    Raises
-    ------
-    InputError
-        As `FixedOrders`.
+    `jitter`: random factors of durations.
+    `seed`: seed of durations and moves.
+    `params`: effort of the search.
+    Returns: a valid one whose makespan is not longer, each op as early as its order
+        allows; the given one if none is better by other random durations than those of
+        the search.
+    Raises `InputError`: as `FixedOrders`.
     """
     search = _RobustOrderSearch(schedule, jitter, seed, params)
     for _ in range(params.steps):

@@ -75,20 +75,8 @@ class ArgumentLayout:
 def layout_of(value: Any) -> ArgumentLayout:
     """Return the layout of an argument, and of all like it.
 
-    Parameters
-    ----------
-    value : int, ndarray or NamedTuple
-        The argument.
-
-    Returns
-    -------
-    ArgumentLayout
-        How it is passed.
-
-    Raises
-    ------
-    UntranslatableError
-        The argument, or a field of it, is a float.
+    Returns: how it is passed.
+    Raises `UntranslatableError`: the argument, or a field of it, is a float.
     """
     if isinstance(value, np.ndarray):
         return ArgumentLayout(POINTER)
@@ -102,12 +90,9 @@ def layout_of(value: Any) -> ArgumentLayout:
 class Body:
     """Blocks of instructions, each of which ends with a jump; slots are made at the beginning.
 
-    Attributes
-    ----------
-    fault : str
-        Register with the address that `FAULT` stands for; empty where nothing is checked.
-    descriptions : dict
-        Name of each text that is written there.
+    `fault`: register with the address that `FAULT` stands for; empty where nothing is
+        checked.
+    `descriptions`: name of each text that is written there.
     """
 
     def __init__(self) -> None:
@@ -148,10 +133,7 @@ class Body:
     def fork(self, truth: str, yes: str, no: str) -> None:
         """End the block: go on at one of two labels.
 
-        Parameters
-        ----------
-        truth, yes, no : str
-            A register or constant of one bit; labels.
+        `truth`, `yes`, `no`: a register or constant of one bit; labels.
         """
         self.lines.append(f"br i1 {truth}, label %{yes}, label %{no}")
         self.is_open = False
@@ -159,12 +141,9 @@ class Body:
     def refuse(self, truth: str, description: str, first: str, second: str) -> None:
         """Let checked code end where something is wrong.
 
-        Parameters
-        ----------
-        truth, description : str
-            A register of one bit; name of the error, a space, and what is wrong where.
-        first, second : str
-            Constants or registers that the caller is told too.
+        `truth`, `description`: a register of one bit; name of the error, a space, and
+            what is wrong where.
+        `first`, `second`: constants or registers that the caller is told too.
         """
         wrong, fine = self.fresh("l"), self.fresh("l")
         self.fork(truth, wrong, fine)
@@ -210,15 +189,8 @@ class Body:
     def store(self, room: Value, value: Value) -> None:
         """Write a value into slots.
 
-        Parameters
-        ----------
-        room, value : Value
-            Slots, and a value of the same shape.
-
-        Raises
-        ------
-        UntranslatableError
-            If the shapes differ.
+        `room`, `value`: slots, and a value of the same shape.
+        Raises `UntranslatableError`: if the shapes differ.
         """
         if isinstance(room, Array) and isinstance(value, Array):
             self.store(room.pointer, value.pointer)

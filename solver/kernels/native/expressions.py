@@ -58,15 +58,8 @@ class Expressions:
     def call(self, function: Any, arguments: list[Value]) -> Value | None:
         """Add the instructions of a part in this place; return what it returns, in slots.
 
-        Parameters
-        ----------
-        function, arguments : function, list of Value
-            The part, and its arguments.
-
-        Returns
-        -------
-        Value or None
-            None where it returns nothing.
+        `function`, `arguments`: the part, and its arguments.
+        Returns: none where it returns nothing.
         """
         raise NotImplementedError
 
@@ -129,12 +122,10 @@ class Expressions:
     ) -> None:
         """Add a test to checked code, nothing to other code: where it holds, the kernel ends.
 
-        Parameters
-        ----------
-        test, error : str, type of Exception
-            Operation that returns one bit, and which of Python's errors the caller raises.
-        node, first, second : ast.expr or ast.stmt, str, str
-            What is wrong, and its numbers: index and length, or operands.
+        `test`, `error`: operation that returns one bit, and which of Python's errors
+            the caller raises.
+        `node`, `first`, `second`: what is wrong, and its numbers: index and length, or
+            operands.
         """
         if self.body.fault:
             where = f"{self.frame.namespace['__name__']}, line {node.lineno}: {ast.unparse(node)}"
@@ -148,17 +139,8 @@ class Expressions:
     ) -> Number:
         """Add an operation of two numbers.
 
-        Parameters
-        ----------
-        left, operator, right : Number, ast.operator, Number
-            Its operands and what is done.
-        node : ast.expr or ast.stmt
-            Where it stands.
-
-        Raises
-        ------
-        UntranslatableError
-            If the operator has no translation.
+        `left`, `operator`, `right`: its operands and what is done.
+        Raises `UntranslatableError`: if the operator has no translation.
         """
         emit, kind = self.body.emit, type(operator)
         self._refuse_operands(left.text, right.text, kind, node)
@@ -228,13 +210,7 @@ class Expressions:
         return self.body.emit(f"icmp {_COMPARED[type(operator)]} i64 {left.text}, {two.text}")
 
     def condition(self, node: ast.expr, yes: str, no: str) -> None:
-        """Add a jump to one of two labels.
-
-        Parameters
-        ----------
-        node, yes, no : ast.expr, str, str
-            What decides; labels.
-        """
+        """Add a jump to one of two labels."""
         if isinstance(node, ast.BoolOp):
             self._conditions(node, yes, no)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

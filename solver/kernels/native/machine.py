@@ -31,25 +31,13 @@ def machine_code(
 
     Checked code is neither taken from the cache nor kept in it.
 
-    Parameters
-    ----------
-    function, arguments : function, tuple
-        The kernel, and the arguments of one call; those of all others must be alike.
-    parts : set of function
-        Functions that it may call.
-    may_make, is_checked : bool
-        Whether it is compiled where the cache does not have it; whether indices and operands are
-        checked.
-
-    Returns
-    -------
-    MachineCode or None
-        Ready to be called; None where there is none and none may be made.
-
-    Raises
-    ------
-    UntranslatableError
-        If the kernel uses something that has no translation.
+    `function`, `arguments`: the kernel, and the arguments of one call; those of all
+        others must be alike.
+    `parts`: functions that it may call.
+    `may_make`, `is_checked`: whether it is compiled where the cache does not have it;
+        whether indices and operands are checked.
+    Returns: ready to be called; None where there is none and none may be made.
+    Raises `UntranslatableError`: if the kernel uses something that has no translation.
     """
     layouts = [layout_of(value) for value in arguments]
     returns = str(function.__annotations__.get("return")) != "None"
@@ -142,10 +130,8 @@ class CheckedCode(MachineCode):
     def __call__(self, *arguments: Any) -> int | None:
         """Run the kernel.
 
-        Raises
-        ------
-        IndexError, ZeroDivisionError, OverflowError, ValueError
-            If an index or operand is out of range; arrays are as they were written until then.
+        Raises `IndexError, ZeroDivisionError, OverflowError, ValueError`: if an index
+            or operand is out of range; arrays are as they were written until then.
         """
         fault = np.zeros(3, dtype=np.int64)
         answer = super().__call__(*arguments, fault.ctypes.data)

@@ -50,24 +50,12 @@ def translate(
 ) -> str:
     """Return a kernel as text in LLVM's language.
 
-    Parameters
-    ----------
-    function : function
-        The kernel.
-    layouts : sequence of ArgumentLayout
-        How its arguments are passed; a last one of the kind `FAULT` asks for checked code.
-    parts : set of function
-        Functions that it may call.
-
-    Returns
-    -------
-    str
-        A module with one function, `SYMBOL`, which takes the address of the words of all arguments.
-
-    Raises
-    ------
-    UntranslatableError
-        If the kernel uses something that has no translation.
+    `layouts`: how its arguments are passed; a last one of the kind `FAULT` asks for
+        checked code.
+    `parts`: functions that it may call.
+    Returns: a module with one function, `SYMBOL`, which takes the address of the words
+        of all arguments.
+    Raises `UntranslatableError`: if the kernel uses something that has no translation.
     """
     body = Body()
     arguments = _arguments(body, "%words", layouts)

@@ -50,15 +50,8 @@ def iterations_bound(
     At each number of iterations, and from every moment at which work becomes ready, the work that
     starts no earlier is compared with the length of the holes from there on.
 
-    Parameters
-    ----------
-    devices : sequence of int
-        Devices coupled by syncs (usually one).
-
-    Raises
-    ------
-    InputError
-        An op of the pipeline is absurdly far from the first iteration.
+    `devices`: devices coupled by syncs (usually one).
+    Raises `InputError`: an op of the pipeline is absurdly far from the first iteration.
     """
     most = most_iterations(pattern, devices)
     value = _by_totals(pattern, devices, most)

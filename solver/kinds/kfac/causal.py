@@ -43,10 +43,8 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm stream,
     are scheduled together: work by class, each op at its earliest.
 
-    Raises
-    ------
-    InputError
-        Work fits in no hole, or a curvature part has no op that makes its data.
+    Raises `InputError`: work fits in no hole, or a curvature part has no op that makes
+        its data.
     """
     refuse_missing_data(pattern)
     refuse_unplaceable(pattern)

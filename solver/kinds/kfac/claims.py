@@ -42,10 +42,7 @@ def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
 
     The number of iterations of a device is that of its copies of the pipeline in the schedule.
 
-    Raises
-    ------
-    InputError
-        The document holds no readable schedule of this instance.
+    Raises `InputError`: the document holds no readable schedule of this instance.
     """
     pattern = pattern_of(instance)
     if isinstance(given, Schedule):
@@ -76,10 +73,7 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
     They are counted by the copies of the device's pipeline ops. A device without any may claim
     them in ``iterations_of``; they are no fewer than the starts of its work need.
 
-    Parameters
-    ----------
-    data : object
-        Parsed JSON of a result, an entry or a bare schedule; None claims nothing.
+    `data`: parsed JSON of a result, an entry or a bare schedule; None claims nothing.
     """
     document = data.get("schedule", data) if isinstance(data, dict) else None
     rows = document.get("ops") if isinstance(document, dict) else None

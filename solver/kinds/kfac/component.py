@@ -81,10 +81,7 @@ def completion_bound(
     an inversion with the curvature (and sync) before it. Work is poured into the holes as if it
     could be cut anywhere.
 
-    Returns
-    -------
-    int
-        Sum of ends in ticks.
+    Returns: sum of ends in ticks.
     """
     if tie_break is TieBreak.NONE:
         return 0

@@ -51,10 +51,7 @@ class Budget:
     def share(self, parts: float, most: float | None = None) -> SearchLimits:
         """Return limits for one of several equal parts of the time that is left.
 
-        Parameters
-        ----------
-        most : float, optional
-            Most seconds (or deterministic units) of the part.
+        `most`: most seconds (or deterministic units) of the part.
         """
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
@@ -79,12 +76,8 @@ class ComponentSearch:
     def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
         """Lower the component at a number of iterations.
 
-        Parameters
-        ----------
-        iterations : int
-            Iterations of each of its devices.
-        with_weights : bool
-            Let the objective be the tie-break.
+        `iterations`: iterations of each of its devices.
+        `with_weights`: let the objective be the tie-break.
         """
         weight_of = end_weights(self.tie_break) if with_weights else None
         return lower_refresh(self.pattern, iterations, devices=self.devices, weight_of=weight_of)
@@ -92,12 +85,8 @@ class ComponentSearch:
     def fewest(self, known: ComponentResult, most: int, components_left: int) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
-        Parameters
-        ----------
-        most : int
-            The largest number worth trying.
-        components_left : int
-            Components that share the time that is left.
+        `most`: the largest number worth trying.
+        `components_left`: components that share the time that is left.
         """
         if known.is_proved:
             return known
@@ -184,10 +173,8 @@ class ComponentSearch:
     def break_tie(self, result: ComponentResult, components_left: int) -> ComponentResult:
         """Improve a schedule without more iterations; its tie-break value gets a bound.
 
-        Returns
-        -------
-        ComponentResult
-            A schedule at least as good, with the value and bound of the tie-break in ticks.
+        Returns: a schedule at least as good, with the value and bound of the tie-break
+            in ticks.
         """
         if result.best is None or result.iterations is None or self.tie_break is TieBreak.NONE:
             return result

@@ -86,13 +86,7 @@ class RefreshOutcome(HeuristicOutcome):
 
 
 def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> RefreshOutcome:
-    """Run a heuristic and check its schedule.
-
-    Parameters
-    ----------
-    heuristic : Heuristic
-        One of `REFRESH_HEURISTICS`.
-    """
+    """Run a heuristic and check its schedule."""
     name = heuristic.name
     try:
         plans: list[DevicePlan] = heuristic.propose(pattern)
@@ -132,10 +126,7 @@ def scheduled(
 
     The parts of a curvature are alike, so the first of them to run is its part 0.
 
-    Returns
-    -------
-    (Schedule, dict of str to int)
-        And the last end in ticks of every sync that does not start together.
+    Returns: and the last end in ticks of every sync that does not start together.
     """
     problem = lowered.problem
     start = problem.pinned.copy()
@@ -194,10 +185,7 @@ def refresh_entry(
 ) -> RefreshEntry:
     """Return the entry of a heuristic in a report.
 
-    Parameters
-    ----------
-    with_schedule : bool
-        Include the schedule's ops.
+    `with_schedule`: include the schedule's ops.
     """
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)

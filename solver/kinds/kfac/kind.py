@@ -109,19 +109,9 @@ class KfacKind(Kind[KfacInstance]):
     ) -> HeuristicOutcome:
         """Run a heuristic of refreshes and check its schedule.
 
-        Parameters
-        ----------
-        heuristic : Heuristic
-            A heuristic of the kind.
-        instance : KfacInstance
-            The instance.
-        pattern : RefreshPattern
-            Its pattern.
-
-        Returns
-        -------
-        HeuristicOutcome
-            The checked outcome; not applicable where the heuristic is one of a cycle.
+        `heuristic`: a heuristic of the kind.
+        Returns: the checked outcome; not applicable where the heuristic is one of a
+            cycle.
         """
         obstacle = self.obstacle(heuristic, instance)
         if obstacle is None:

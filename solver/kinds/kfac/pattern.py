@@ -36,10 +36,8 @@ from ppsolve.solver.kinds.kfac.pinned import PinnedIteration, check_pattern, pin
 def pattern_of(instance: KfacInstance) -> RefreshPattern:
     """Return the pinned pipeline of an instance and its K-FAC work.
 
-    Raises
-    ------
-    InputError
-        The timelines or the pattern cannot be used; names the field and the instance.
+    Raises `InputError`: the timelines or the pattern cannot be used; names the field
+        and the instance.
     """
     with errors_in(instance.name):
         if instance.timelines is not None:
@@ -51,10 +49,7 @@ def pattern_of(instance: KfacInstance) -> RefreshPattern:
 def refuse_overlaps(pattern: RefreshPattern) -> None:
     """Refuse pipeline ops of one device that overlap: no schedule could keep both.
 
-    Raises
-    ------
-    InputError
-        Names the device, both ops and by how much they overlap.
+    Raises `InputError`: names the device, both ops and by how much they overlap.
     """
     time, unit = pattern.scale.time, pattern.scale.unit
     for device in pattern.devices:
@@ -89,13 +84,10 @@ def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
     stages. A stage that two pipes share gets a sync of its factors, of length 0 where the instance
     has none: its inversions wait for the curvature of both pipes.
 
-    Raises
-    ------
-    InputError
-        The pattern is no pipeline heuristic or not feasible, a device holds several stages of a
-        pipe, or saved inputs and errors count against a memory limit.
-    NotApplicableError
-        The heuristic does not apply to the pipeline.
+    Raises `InputError`: the pattern is no pipeline heuristic or not feasible, a device
+        holds several stages of a pipe, or saved inputs and errors count against a
+        memory limit; `NotApplicableError`: the heuristic does not apply to the
+        pipeline.
     """
     _refuse_what_has_no_pattern(instance)
     iteration = pinned_iteration(instance, instance.pattern)

@@ -42,10 +42,7 @@ NO_END = 2**61
 def check_pattern(pattern: str) -> None:
     """Refuse a pattern that names no pipeline heuristic.
 
-    Raises
-    ------
-    InputError
-        Field ``pattern``; names the nearest heuristic.
+    Raises `InputError`: field ``pattern``; names the nearest heuristic.
     """
     if pattern not in PATTERNS:
         known = [FREE_PIPELINE, *PATTERNS]
@@ -62,17 +59,9 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     ready, and each stage's optimizer follows its preconditions. Alike micro-batches are numbered
     in the order in which they run, which changes nothing but their names.
 
-    Returns
-    -------
-    PinnedIteration
-        Starts of pipeline ops and preconditions, and the period, in ticks.
-
-    Raises
-    ------
-    InputError
-        Unknown heuristic, or its schedule is not feasible for the pipeline.
-    NotApplicableError
-        The heuristic does not apply to the pipeline.
+    Returns: starts of pipeline ops and preconditions, and the period, in ticks.
+    Raises `InputError`: unknown heuristic, or its schedule is not feasible for the
+        pipeline; `NotApplicableError`: the heuristic does not apply to the pipeline.
     """
     assert instance.pipeline is not None
     check_pattern(heuristic_name)
@@ -152,20 +141,8 @@ def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = F
     a hole only if t + (1 + margin) d is before the start of the next pinned op; there is no limit
     after the last one.
 
-    Parameters
-    ----------
-    exact : bool
-        As for `lower_cycle`.
-
-    Returns
-    -------
-    Problem
-        The ops and rules of `lower_cycle`, and the pins.
-
-    Raises
-    ------
-    InputError, NotApplicableError
-        As from `pinned_iteration`.
+    Returns: the ops and rules of `lower_cycle`, and the pins.
+    Raises `InputError, NotApplicableError`: as from `pinned_iteration`.
     """
     cycle = LoweredCycle(instance, exact=exact)
     iteration = pinned_iteration(instance, heuristic_name)
@@ -211,21 +188,11 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
 def pin_and_fill(request: Request, pattern: str) -> Proposal:
     """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
 
-    Parameters
-    ----------
-    request : Request
-        For a K-FAC instance with the objective makespan.
-
-    Returns
-    -------
-    Proposal
-        The best over the priority rules; the first rule's where all break a rule such as memory.
-
-    Raises
-    ------
-    NotApplicableError
-        The heuristic does not apply to the pipeline, or gives no valid schedule of it, or the
-        instance pins another one.
+    `request`: for a K-FAC instance with the objective makespan.
+    Returns: the best over the priority rules; the first rule's where all break a rule
+        such as memory.
+    Raises `NotApplicableError`: the heuristic does not apply to the pipeline, or gives
+        no valid schedule of it, or the instance pins another one.
     """
     instance = request.instance
     if instance.pattern not in {FREE_PIPELINE, pattern}:

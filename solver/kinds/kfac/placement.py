@@ -159,10 +159,7 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
     PipeFisher's order before sorting decides ties: start marker, forwards, backwards, the rest, end
     marker.
 
-    Parameters
-    ----------
-    period : int
-        Length of an iteration in ticks.
+    `period`: length of an iteration in ticks.
     """
     kinds = {"forward": 0, "backward": 1}
     entries = [
@@ -179,24 +176,13 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
 def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
     """Return a marker without length at the end of the last entry.
 
-    Parameters
-    ----------
-    label : str
-        `SAVE_OFF` or `SAVE_ON`.
-    entries : sequence of Placed
-        In list order, at least one.
+    `entries`: in list order, at least one.
     """
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
 
 def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
-    """Return the plan of a device, the iterations of its entries counted by their start markers.
-
-    Parameters
-    ----------
-    entries : iterable of Placed
-        In list order.
-    """
+    """Return the plan of a device, the iterations of its entries counted by their start markers."""
     iteration, placed = -1, []
     for entry in entries:
         iteration += entry.label == START
@@ -210,10 +196,7 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     The rest of a curvature that was not placed runs from its recorded start, one part after the
     other.
 
-    Returns
-    -------
-    dict of (int, int) to int
-        By index of the work and part.
+    Returns: by index of the work and part.
     """
     work = pattern.devices[plan.device].work
     starts: dict[Part, int] = {}
@@ -236,10 +219,8 @@ def plan_of_starts(
 ) -> DevicePlan:
     """Lay out the plan of a device from the starts of its work.
 
-    Parameters
-    ----------
-    starts : mapping
-        Start of each part in ticks from the first iteration, of this device and others.
+    `starts`: start of each part in ticks from the first iteration, of this device and
+        others.
     """
     pinned = pipeline_entries(pattern.devices[device], pattern.period)
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]

@@ -112,19 +112,9 @@ SCHEDULES_OF = "K-FAC iterations"
 class RefreshTask(Task):
     """A refresh; its value is the largest number of iterations that any device takes.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind ``kfac``.
-    instance : KfacInstance
-        An instance with a pinned pipeline.
-    pattern : RefreshPattern
-        Its pattern.
-
-    Raises
-    ------
-    InputError
-        Pipeline ops overlap, or a curvature part has no op that makes its data.
+    `instance`: an instance with a pinned pipeline.
+    Raises `InputError`: pipeline ops overlap, or a curvature part has no op that makes
+        its data.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = REFRESH_STEPS

@@ -29,10 +29,8 @@ def coupled_devices(pattern: RefreshPattern) -> list[list[int]]:
 def iterations_until_steady(pattern: RefreshPattern) -> int:
     """Return the iterations after which all data is ready and holes repeat (but for the last).
 
-    Raises
-    ------
-    InputError
-        An op of the pipeline is further than `MOST_ITERATIONS` periods from the first iteration.
+    Raises `InputError`: an op of the pipeline is further than `MOST_ITERATIONS` periods
+        from the first iteration.
     """
     steady = 1
     for device in pattern.devices:
@@ -56,10 +54,7 @@ def steady_iterations(pattern: RefreshPattern) -> int:
 def refuse_missing_data(pattern: RefreshPattern) -> None:
     """Refuse a curvature part without an op that makes its data.
 
-    Raises
-    ------
-    InputError
-        Names the curvature's label and its device.
+    Raises `InputError`: names the curvature's label and its device.
     """
     for device in pattern.devices:
         counts = Counter((op.kind, op.pipe) for op in device.ops)
@@ -77,10 +72,7 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
 def refuse_unplaceable(pattern: RefreshPattern) -> None:
     """Refuse work with an op that fits in no hole of any iteration, even alone.
 
-    Raises
-    ------
-    InputError
-        Names the op's label, its length and its devices.
+    Raises `InputError`: names the op's label, its length and its devices.
     """
     hardest: dict[tuple[int, ...], tuple[int, Member]] = {}
     for members in pattern.rendezvous.values():
@@ -110,10 +102,7 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     An iteration in which no work is done, among those with repeating holes, can be cut out, and all
     later work be done one iteration earlier. So no more than one per part is needed there.
 
-    Returns
-    -------
-    int
-        Iterations, at most `MOST_ITERATIONS`.
+    Returns: iterations, at most `MOST_ITERATIONS`.
     """
     items = sum(work.parts for device in devices for work in pattern.devices[device].work)
     return min(steady_iterations(pattern) + items, MOST_ITERATIONS)
@@ -122,10 +111,8 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
 def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     """Return the largest number of iterations that can be lowered.
 
-    Returns
-    -------
-    int
-        Iterations with at most `unrolling.MAX_UNROLLED` ops in all; 1 where even one has more.
+    Returns: iterations with at most `unrolling.MAX_UNROLLED` ops in all; 1 where even
+        one has more.
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     parts = sum(work.parts for device in devices for work in pattern.devices[device].work)
@@ -135,10 +122,7 @@ def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
 def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -> InputError:
     """Return the error that a refresh needs more iterations than can be lowered.
 
-    Parameters
-    ----------
-    iterations : int
-        The largest number of iterations that was tried.
+    `iterations`: the largest number of iterations that was tried.
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     return InputError(
@@ -153,10 +137,7 @@ def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
 
     All iterations have the same holes then, and more of them never make a refresh harder.
 
-    Returns
-    -------
-    bool
-        False where clocks run ahead or a device takes longer than the period.
+    Returns: false where clocks run ahead or a device takes longer than the period.
     """
     return all(
         op.start >= 0 and op.end <= pattern.period

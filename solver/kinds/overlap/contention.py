@@ -166,17 +166,9 @@ def shortened(work: Fraction) -> Fraction:
 def lengths_alone(instance: OverlapInstance, scale: TimeScale) -> list[Ticks]:
     """Return the durations of the nodes alone, in ticks and not rounded.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program, n nodes.
-    scale : TimeScale
-        That of its problem.
-
-    Returns
-    -------
-    list of int or Fraction [n]
-        Whole numbers where the scale is exact.
+    `instance`: the program, n nodes.
+    `scale`: that of its problem.
+    Returns: whole numbers where the scale is exact.
     """
     if scale.is_exact:
         return [scale.ticks(Fraction(node.duration)) for node in instance.nodes]
@@ -188,17 +180,8 @@ def contended_times(
 ) -> tuple[list[Ticks], list[Ticks]]:
     """Return when the nodes of a program order start and end where they slow each other down.
 
-    Parameters
-    ----------
-    instance, order
-        As for `ppsolve.solver.kinds.overlap.replay.replay`.
-    durations : sequence of int or Fraction
-        Length of each node alone in ticks, by place in the program.
-
-    Returns
-    -------
-    (list of int or Fraction [n], list of int or Fraction [n])
-        Exact starts and ends in ticks by place in the program.
+    `durations`: length of each node alone in ticks, by place in the program.
+    Returns: exact starts and ends in ticks by place in the program.
     """
     streams = ContendedStreams(Slowdown(instance), durations)
     for node in order:

@@ -97,18 +97,10 @@ OVERLAP_HEURISTICS = (
 def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int]) -> Proposal:
     """Run a program order.
 
-    Parameters
-    ----------
-    instance, problem
-        The program and its problem.
-    order : list of int
-        Place in the program of every node; an `InputError` says that one comes before what it
-        needs.
-
-    Returns
-    -------
-    Proposal
-        The order and its schedule.
+    `instance`, `problem`: the program and its problem.
+    `order`: place in the program of every node; an `InputError` says that one comes
+        before what it needs.
+    Returns: the order and its schedule.
     """
     if not is_valid_order(instance, order):
         raise InputError(
@@ -128,15 +120,8 @@ def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:
 
     A `HeuristicFailedError` says that no program order that was tried keeps the caps.
 
-    Parameters
-    ----------
-    instance, schedule
-        The program, and a schedule of its problem.
-
-    Returns
-    -------
-    Proposal
-        The order and its schedule.
+    `instance`, `schedule`: the program, and a schedule of its problem.
+    Returns: the order and its schedule.
     """
     found = realised(instance, LoweredOverlap.of(instance, schedule.problem), schedule)
     if found is None:

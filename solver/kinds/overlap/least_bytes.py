@@ -29,15 +29,8 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
     A program runs every node as soon as its streams and data allow; only waits and launches hold
     something back. Where caps make idle time useful, it has to be time until something ends.
 
-    Parameters
-    ----------
-    schedule, limits
-        A schedule of n ops, and the time that is left.
-
-    Returns
-    -------
-    Schedule or None
-        A schedule no longer than the one given; None where none is found in time.
+    `schedule`, `limits`: a schedule of n ops, and the time that is left.
+    Returns: a schedule no longer than the one given; None where none is found in time.
     """
     problem = schedule.problem
     latest = schedule.makespan - problem.duration
@@ -73,19 +66,10 @@ def least_bytes(
 ) -> LeastBytes:
     """Lower the peak of live bytes without a longer makespan, by halving the cap.
 
-    Parameters
-    ----------
-    instance, order
-        The program, and a valid order of it.
-    makespan : int
-        Ticks that the order takes, and may take.
-    limits : SearchLimits
-        Time for all searches together.
-
-    Returns
-    -------
-    LeastBytes
-        The best order found and the proved bound.
+    `instance`, `order`: the program, and a valid order of it.
+    `makespan`: ticks that the order takes, and may take.
+    `limits`: time for all searches together.
+    Returns: the best order found and the proved bound.
     """
     search = _LeastBytesSearch(instance, makespan, limits)
     best = list(order)

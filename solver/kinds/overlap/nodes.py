@@ -38,17 +38,9 @@ class OverlapProgram:
     ) -> Self:
         """Build the program of an instance.
 
-        Parameters
-        ----------
-        by_name : bool
-            Break ties by the string order of names, else by program order.
-        chained : bool
-            Let each collective depend on the previous one of its group.
-
-        Returns
-        -------
-        OverlapProgram
-            Nodes by their place in the program.
+        `by_name`: break ties by the string order of names, else by program order.
+        `chained`: let each collective depend on the previous one of its group.
+        Returns: nodes by their place in the program.
         """
         deps = [list(direct) for direct in instance.deps]
         for comm, previous in instance.previous_in_group.items() if chained else ():

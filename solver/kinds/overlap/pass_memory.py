@@ -46,19 +46,10 @@ class PassMemory:
     def push_back(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
         """Move a node from before a group to behind it, if the peak allows it.
 
-        Parameters
-        ----------
-        node, group
-            The node, and the nodes behind it, in their order.
-        peak : int
-            Bytes that the group holds at most, as it was put together.
-        cap : Fraction
-            Most bytes that it may hold then.
-
-        Returns
-        -------
-        bool
-            False where nothing has moved.
+        `node`, `group`: the node, and the nodes behind it, in their order.
+        `peak`: bytes that the group holds at most, as it was put together.
+        `cap`: most bytes that it may hold then.
+        Returns: false where nothing has moved.
         """
         if not self.is_counted:
             return True
@@ -89,15 +80,7 @@ class PassMemory:
     def pull_forward(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
         """Move a node from behind a group to before it, as `push_back` does.
 
-        Parameters
-        ----------
-        node, group, peak, cap
-            As there.
-
-        Returns
-        -------
-        bool
-            False where nothing has moved.
+        Returns: false where nothing has moved.
         """
         if not self.is_counted:
             return True

@@ -300,18 +300,9 @@ def run_passes(instance: OverlapInstance, name: str) -> PassResult:
 
     Before the first, each collective is made to depend on the previous one of its group.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The program.
-    name : str
-        A name in `PASSES`: ties go by the string order of names, as published. With the suffix
-        `STABLE` they go by program order.
-
-    Returns
-    -------
-    PassResult
-        The final order, or the first failure.
+    `name`: a name in `PASSES`: ties go by the string order of names, as published. With
+        the suffix `STABLE` they go by program order.
+    Returns: the final order, or the first failure.
     """
     program = OverlapProgram.of(instance, by_name=not name.endswith(STABLE))
     order = list(range(program.size))
@@ -338,16 +329,9 @@ def estimate(instance: OverlapInstance, order: Sequence[int]) -> tuple[Fraction,
     Along the order every collective adds its time; a compute node adds its own only where no
     collective came after the last wait.
 
-    Parameters
-    ----------
-    instance, order
-        The program, and a valid order of its places.
-
-    Returns
-    -------
-    (Fraction, bool)
-        Estimate in the instance's unit, and True if two collectives have no wait between them; an
-        older version of the passes fails on such an order.
+    `instance`, `order`: the program, and a valid order of its places.
+    Returns: estimate in the instance's unit, and True if two collectives have no wait
+        between them; an older version of the passes fails on such an order.
     """
     total = Fraction(0)
     is_open = is_overlapping = False

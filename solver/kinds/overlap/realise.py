@@ -37,18 +37,10 @@ def realised(
 ) -> tuple[list[int], Schedule] | None:
     """Return a program order that keeps every rule of a schedule, and the schedule of that order.
 
-    Parameters
-    ----------
-    instance, lowered
-        The program, n nodes, and its problem.
-    schedule : Schedule
-        A schedule of that problem.
-
-    Returns
-    -------
-    (list of int, Schedule) or None
-        Places in the program in the new order, and its schedule; None where no order that was tried
-        keeps the caps.
+    `instance`, `lowered`: the program, n nodes, and its problem.
+    `schedule`: a schedule of that problem.
+    Returns: places in the program in the new order, and its schedule; None where no
+        order that was tried keeps the caps.
     """
     best: tuple[list[int], Schedule] | None = None
     for late in (False, True) if lowered.problem.pools else (False,):
@@ -62,13 +54,7 @@ def realised(
 def valid_run(
     instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]
 ) -> Schedule | None:
-    """Return the schedule of a program order, None where it breaks a cap.
-
-    Parameters
-    ----------
-    instance, lowered, order
-        As for `run_order`.
-    """
+    """Return the schedule of a program order, None where it breaks a cap."""
     run, timed = run_order(instance, lowered, order)
     broken = broken_cap(instance, order, timed) or check_schedule(run.problem, run)
     return None if broken else run
@@ -77,16 +63,10 @@ def valid_run(
 def broken_cap(instance: OverlapInstance, order: list[int], timed: Replay) -> str | None:
     """Describe a cap on collectives in flight, or on bytes of buffers, that an order breaks.
 
-    Parameters
-    ----------
-    instance, order, timed
-        The program with its caps, an order of it, and the replay of the order.
-
-    Returns
-    -------
-    str or None
-        Group, count and cap, or bytes and cap; None where all caps are kept. Bytes of outputs over
-        time are the checker's.
+    `instance`, `order`, `timed`: the program with its caps, an order of it, and the
+        replay of the order.
+    Returns: group, count and cap, or bytes and cap; None where all caps are kept. Bytes
+        of outputs over time are the checker's.
     """
     for group, count in timed.in_flight.items():
         cap = instance.cap_of(group)
@@ -235,15 +215,10 @@ def stretched(
 ) -> Problem:
     """Return the problem in which kernels and collectives take as long as an order makes them.
 
-    Parameters
-    ----------
-    instance, problem, order, timed
-        The program, its problem, an order and the replay of the order.
-
-    Returns
-    -------
-    Problem
-        The order is its `choice`; where times were rounded up, its scale is not exact.
+    `instance`, `problem`, `order`, `timed`: the program, its problem, an order and the
+        replay of the order.
+    Returns: the order is its `choice`; where times were rounded up, its scale is not
+        exact.
     """
     duration = problem.duration.copy()
     running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
@@ -260,18 +235,10 @@ def run_order(
 
     A wait starts when it lets the compute stream go on, a launch when that stream reaches it.
 
-    Parameters
-    ----------
-    instance, lowered
-        The program, n nodes, and its problem.
-    order : list of int
-        A valid order: places in the program.
-
-    Returns
-    -------
-    (Schedule, Replay)
-        Starts of all ops, and times of the n nodes, in ticks. Under contention the problem of the
-        schedule has the durations of this order.
+    `instance`, `lowered`: the program, n nodes, and its problem.
+    `order`: a valid order: places in the program.
+    Returns: starts of all ops, and times of the n nodes, in ticks. Under contention the
+        problem of the schedule has the durations of this order.
     """
     problem, count = lowered.problem, len(instance.nodes)
     if instance.contention:

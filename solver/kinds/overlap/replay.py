@@ -46,21 +46,12 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     its dependencies, and the previous collective of its group in the order. A wait holds the
     compute stream until all that it depends on has ended.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The graph.
-    order : sequence of int
-        Places in the program, each once, dependencies first.
-    durations : sequence of int
-        Length of each node in ticks, by place in the program; under contention fractions may be
-        among them.
-
-    Returns
-    -------
-    Replay
-        Times in ticks by place in the program, and the collectives in flight. Times between ticks
-        are rounded up: what ends before something starts still does.
+    `order`: places in the program, each once, dependencies first.
+    `durations`: length of each node in ticks, by place in the program; under contention
+        fractions may be among them.
+    Returns: times in ticks by place in the program, and the collectives in flight.
+        Times between ticks are rounded up: what ends before something starts still
+        does.
     """
     times = contended_times if instance.contention else _times
     exact = times(instance, order, durations)
@@ -119,15 +110,7 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
 
     Frozen collectives of a group must also keep their program order.
 
-    Parameters
-    ----------
-    instance, order
-        As in `replay`; `order` may hold anything.
-
-    Returns
-    -------
-    bool
-        False for a missing, repeated or too early node.
+    Returns: false for a missing, repeated or too early node.
     """
     return (
         sorted(order) == list(range(len(instance.nodes)))
@@ -142,15 +125,7 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
 def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
     """Return the first node of an order that comes before one of its dependencies.
 
-    Parameters
-    ----------
-    instance, order
-        As in `replay`, but dependencies may come late.
-
-    Returns
-    -------
-    (int, int) or None
-        The node and that dependency; None if the order is valid.
+    Returns: the node and that dependency; None if the order is valid.
     """
     place: list[int] = np.argsort(order).tolist()
     late = (
@@ -183,15 +158,9 @@ def bytes_of_order(instance: OverlapInstance, order: Sequence[int], timed: Repla
     ``estimate_peak_memory_allocfree`` of torch/_inductor/memory.py does: inputs are there from the
     start, a node allocates what it makes, then frees what it was the last to use.
 
-    Parameters
-    ----------
-    instance, order, timed
-        The program, a valid order of it, and its replay.
-
-    Returns
-    -------
-    LiveBytes
-        With buffers, the most that is held at each moment at which the order passes a node.
+    `instance`, `order`, `timed`: the program, a valid order of it, and its replay.
+    Returns: with buffers, the most that is held at each moment at which the order
+        passes a node.
     """
     buffers = instance.buffers
     if buffers is None:
@@ -234,17 +203,9 @@ def live_bytes(
     An output is held from the start of its producer to the end of its last use, or of its producer
     where nobody uses it. Bytes released at a moment are free for outputs that begin then.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        The graph.
-    start, end : sequence of int [n]
-        Times of each node in ticks, by place in the program.
-
-    Returns
-    -------
-    LiveBytes
-        Times at which the amount changes, exact amounts from there on, and the peak.
+    `start`, `end`: times of each node in ticks, by place in the program.
+    Returns: times at which the amount changes, exact amounts from there on, and the
+        peak.
     """
     amounts, factor = as_integers(node.bytes for node in instance.nodes)
     begin, finish = [int(time) for time in start], [int(time) for time in end]

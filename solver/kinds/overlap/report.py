@@ -134,19 +134,11 @@ def check_order(
 ) -> list[Violation]:
     """Check the program order of a document, where it has one, and its figures.
 
-    Parameters
-    ----------
-    instance, problem
-        The program and its problem.
-    given : pydantic model or dict
-        The document; an `InputError` says that its order is no list of names of nodes.
-    schedule : Schedule or None
-        The schedule that was read from it.
-
-    Returns
-    -------
-    list of Violation
-        Broken rules of programs, and false figures of the order.
+    `instance`, `problem`: the program and its problem.
+    `given`: the document; an `InputError` says that its order is no list of names of
+        nodes.
+    `schedule`: the schedule that was read from it.
+    Returns: broken rules of programs, and false figures of the order.
     """
     data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
     names = data.get("order") if isinstance(data, dict) else None
@@ -169,15 +161,8 @@ def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]
 def positions(instance: OverlapInstance, names: Any) -> list[int]:
     """Find named nodes; an `InputError` says which name is none.
 
-    Parameters
-    ----------
-    instance, names
-        The program, and what a document says its order is.
-
-    Returns
-    -------
-    list of int
-        Places in the program.
+    `instance`, `names`: the program, and what a document says its order is.
+    Returns: places in the program.
     """
     if not isinstance(names, list | tuple):
         raise InputError("expected a list with the name of every node", field="order")

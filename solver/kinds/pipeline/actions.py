@@ -63,16 +63,8 @@ class Order:
     def by_index(cls, stage: int | Sequence[int] | IntArray, kinds: str) -> Order:
         """Return an order that runs the micro-batches of each stage and kind by their index.
 
-        Parameters
-        ----------
-        stage : int or sequence of int
-            Stage of all actions, or of each.
-        kinds : str
-            Letters of `COMPUTE_KINDS`, one for each of the a actions.
-
-        Returns
-        -------
-        Order
+        `stage`: stage of all actions, or of each.
+        `kinds`: letters of `COMPUTE_KINDS`, one for each of the a actions.
         """
         kind = _places(kinds)
         stages = np.zeros(len(kind), dtype=np.int64) + stage
@@ -126,22 +118,9 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
     backward (or the transfer to it) then waits for that W. Ops of a compute stream that belong
     to no micro-batch (optimizer steps) run after the order of their device.
 
-    Parameters
-    ----------
-    problem : Problem
-    orders : sequence of Order
-    *edges : Edges
-        Precedences beside those of the problem, e.g. orders of transfers.
-
-    Returns
-    -------
-    Schedule
-        Starts in ticks, each op as early as its order allows.
-
-    Raises
-    ------
-    InputError, DeadlockError
-        As from `resolved` and `Chains.timed`.
+    `edges`: precedences beside those of the problem, e.g. orders of transfers.
+    Returns: starts in ticks, each op as early as its order allows.
+    Raises `InputError, DeadlockError`: as from `resolved` and `Chains.timed`.
     """
     return resolved(problem, orders).timed(problem, *edges)
 
@@ -157,21 +136,8 @@ class Chains:
     def timed(self, problem: Problem, *edges: Edges) -> Schedule:
         """Return the schedule that starts each op as early as its order allows.
 
-        Parameters
-        ----------
-        problem : Problem
-            A pipeline of the shape for which the orders were resolved.
-        *edges : Edges
-            Further precedences.
-
-        Returns
-        -------
-        Schedule
-
-        Raises
-        ------
-        DeadlockError
-            The orders wait for each other.
+        `problem`: a pipeline of the shape for which the orders were resolved.
+        Raises `DeadlockError`: the orders wait for each other.
         """
         fused = gradient_after_weight(problem, self.inputs, self.weights)
         tails = _after_order(problem, self.ops)
@@ -207,20 +173,8 @@ def _overfills(problem: Problem, pool: Pool, place: IntArray) -> bool:
 def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
     """Return the ops of the orders of all devices.
 
-    Parameters
-    ----------
-    problem : Problem
-    orders : sequence of Order
-
-    Returns
-    -------
-    Chains
-
-    Raises
-    ------
-    InputError
-        An order names an op that the problem or the device does not have, names one twice, or
-        misses one.
+    Raises `InputError`: an order names an op that the problem or the device does not
+        have, names one twice, or misses one.
     """
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
     chains, inputs, weights = [], [_none()], [_none()]
@@ -257,18 +211,9 @@ def _refusal(problem: Problem, device: int, order: Order, ops: IntArray, place: 
 def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
     """Return an order whose full backwards are I, then W, where the problem splits them.
 
-    Parameters
-    ----------
-    problem : Problem
-    order : Order
-        Actions of a device.
-
-    Returns
-    -------
-    order : Order
-        All actions one by one, without overlaps.
-    inputs : int64[...]
-        Place of the I of each full backward; the W is the action behind it.
+    `order`: actions of a device.
+    Returns: all actions one by one, without overlaps; inputs : int64[...], place of the
+        I of each full backward; the W is the action behind it.
     """
     is_full = order.kind == FULL
     if BACKWARD_INPUT not in problem.kinds or not is_full.any():
@@ -300,16 +245,9 @@ def gradient_after_weight(
     Every op that waits for an input-gradient backward waits, with the same lag, for the weight-
     gradient backward that belongs to it too.
 
-    Parameters
-    ----------
-    problem : Problem
-    inputs, weights : sequence of int or int64[...]
-        The two ops of each fused backward.
-
-    Returns
-    -------
-    (int64[e], int64[e], int64[e])
-        Ops before, ops after, and lags in ticks.
+    `inputs`, `weights`: sequence of int or int64[...], the two ops of each fused
+        backward.
+    Returns: (int64[e], int64[e], int64[e]), ops before, ops after, and lags in ticks.
     """
     weight_of = np.full(problem.num_ops, FREE, dtype=np.int64)
     weight_of[np.asarray(inputs, dtype=np.int64)] = weights

@@ -26,16 +26,8 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
     A pair is one op where the pipeline has such a block, and F, then B where it has none. The
     gradient of a block leaves at its end, that of any other full backward after its W.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with `overlap`.
-    orders : sequence of Order
-
-    Returns
-    -------
-    Schedule
-        Of the problem of these blocks, each op as early as its order allows.
+    `instance`: a pipeline with `overlap`.
+    Returns: of the problem of these blocks, each op as early as its order allows.
     """
     known = fused_problem(instance)
     chains = resolved(known.base, orders)
@@ -60,15 +52,7 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
 def program_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
     """Check the programs of blocks in the orders that a result gives them.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    document : object
-        A result of it.
-
-    Returns
-    -------
-    list of Violation
+    `document`: a result of it.
     """
     programs = {} if instance.overlap is None else instance.overlap.programs
     found = document.get(PROGRAMS) if isinstance(document, dict) else None

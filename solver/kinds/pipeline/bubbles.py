@@ -49,21 +49,10 @@ def with_fillers(heuristic: Heuristic) -> Heuristic:
 def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
     """Return a schedule of all steps and fillers in the order of a schedule of one step.
 
-    Parameters
-    ----------
-    fillers : FillerDevices
-        Steps and fillers, each with the devices on which it may run.
-    step : Schedule
-        Schedule of the pipeline with one step and no fillers, at the same scale.
-
-    Returns
-    -------
-    Schedule
-
-    Raises
-    ------
-    DeadlockError
-        A filler waits for an op that the order has behind one that waits for the filler.
+    `fillers`: steps and fillers, each with the devices on which it may run.
+    `step`: schedule of the pipeline with one step and no fillers, at the same scale.
+    Raises `DeadlockError`: a filler waits for an op that the order has behind one that
+        waits for the filler.
     """
     problem = fillers.base
     copies = _copies(problem, step.problem)

@@ -37,15 +37,6 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
     Each pipe runs its half of the micro-batches by 1F1B. On every device the two sequences are
     merged: the head that can start earliest goes first, backwards before forwards, then the lower
     op number. A full backward of a split instance stays in one piece.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-    problem : Problem
-
-    Returns
-    -------
-    list of Order
     """
     half = instance.num_microbatches // 2
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])

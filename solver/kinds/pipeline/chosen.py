@@ -30,15 +30,8 @@ class ChoiceTask(ScheduleTask):
     def joint_model(self, lower: int, upper: int | None) -> Any:
         """Return one model of CP-SAT of all choices and orders.
 
-        Parameters
-        ----------
-        lower, upper : int
-            Smallest and largest makespan to look for, in ticks; without `upper` whatever there is.
-
-        Returns
-        -------
-        SearchedModel
-            With `hint`.
+        `lower`, `upper`: smallest and largest makespan to look for, in ticks; without
+            `upper` whatever there is.
         """
         raise NotImplementedError
 
@@ -93,17 +86,8 @@ def has_best_choice(turn: Turn) -> bool:
 def valid_lists(problem: Problem, rules: Iterable[PriorityRule]) -> Iterator[tuple[int, Schedule]]:
     """Yield the list schedules of a choice that break no rule.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem of the choice.
-    rules : iterable of PriorityRule
-        The rules.
-
-    Yields
-    ------
-    (int, Schedule)
-        Place of the rule, and its schedule; nothing of a rule that gets stuck.
+    `problem`: the problem of the choice.
+    Yields: place of the rule, and its schedule; nothing of a rule that gets stuck.
     """
     edges = index_order(problem)
     for place, rule in enumerate(rules):

@@ -81,18 +81,10 @@ def add_collectives(
 ) -> Schedule:
     """Schedule a pipeline with collectives in the order of a plain schedule.
 
-    Parameters
-    ----------
-    problem : Problem
-    plain : Schedule
-    fused : sequence of (int, int)
-        Stage and micro-batch of backwards of split instances whose gradient leaves after their
-        weight gradient.
-
-    Returns
-    -------
-    Schedule
-        Starts in ticks of all pieces and collectives, as early as the order allows.
+    `fused`: stage and micro-batch of backwards of split instances whose gradient leaves
+        after their weight gradient.
+    Returns: starts in ticks of all pieces and collectives, as early as the order
+        allows.
     """
     keys = problem.op_keys(np.arange(problem.num_ops))
     ran = plain.problem.op_keys(np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start)))

@@ -103,10 +103,7 @@ def actions_of(step: Step) -> Iterator[Action]:
 def parse_step(text: str) -> Step:
     """Read one cell of a program.
 
-    Raises
-    ------
-    InputError
-        The text is no action of PyTorch's schedule files.
+    Raises `InputError`: the text is no action of PyTorch's schedule files.
     """
     text = text.strip()
     if found := _COMPUTE.fullmatch(text):
@@ -158,10 +155,8 @@ def is_compute(text: object) -> bool:
 def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
     """Read the compute actions of every device.
 
-    Raises
-    ------
-    InputError
-        There are no orders, or a text is no compute action; names its place.
+    Raises `InputError`: there are no orders, or a text is no compute action; names its
+        place.
     """
     if not orders:
         raise InputError("expected the actions of each rank, there are none", field="orders")

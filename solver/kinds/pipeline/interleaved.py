@@ -54,32 +54,19 @@ def interleaved_1f1b(
 ) -> list[Order]:
     """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
 
-    Parameters
-    ----------
-    num_devices, num_chunks, num_microbatches : int
-        Size of the pipeline; stage = chunk x devices + device.
-    group_size : int, optional
-        Micro-batches per group; PyTorch's choice by default. The zero-bubble visualizer takes the
-        number of devices, which deadlocks for some partial last groups.
-    slope : int
-        Forwards by which the warm-up of a device is longer than that of the next one. With 1 it
-        holds less memory and waits more, as MindFormers' order with less memory does.
-    ahead : int
-        Forwards by which all warm-ups are longer.
-    combined : bool
-        Launch each forward behind the warm-up together with the backward of its turn, after one
-        forward more, so that the two never wait for each other.
-
-    Returns
-    -------
-    list of Order
-
-    Raises
-    ------
-    InputError
-        The group size is below 1.
-    NotApplicableError
-        No group size is given and PyTorch's rule has none.
+    `num_devices`, `num_chunks`, `num_microbatches`: size of the pipeline; stage = chunk
+        x devices + device.
+    `group_size`: micro-batches per group; PyTorch's choice by default. The zero-bubble
+        visualizer takes the number of devices, which deadlocks for some partial last
+        groups.
+    `slope`: forwards by which the warm-up of a device is longer than that of the next
+        one. With 1 it holds less memory and waits more, as MindFormers' order with less
+        memory does.
+    `ahead`: forwards by which all warm-ups are longer.
+    `combined`: launch each forward behind the warm-up together with the backward of its
+        turn, after one forward more, so that the two never wait for each other.
+    Raises `InputError`: the group size is below 1; `NotApplicableError`: no group size
+        is given and PyTorch's rule has none.
     """
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
@@ -104,15 +91,7 @@ def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int
 
     Chunks ascending, all forwards; then chunks and micro-batches descending, all backwards.
 
-    Parameters
-    ----------
-    stages_of_devices : sequence of sequence of int
-        Stages on each device, ascending.
-    num_microbatches : int
-
-    Returns
-    -------
-    list of Order
+    `stages_of_devices`: stages on each device, ascending.
     """
     orders = []
     for stages in stages_of_devices:
@@ -133,19 +112,10 @@ def interleaved_zero_bubble(
     As interleaved 1F1B with PyTorch's groups and a shorter warm-up. From input gradient d on,
     device d runs the next weight gradient after each input gradient.
 
-    Parameters
-    ----------
-    num_devices, num_chunks, num_microbatches : int
-        Size of the pipeline; stage = chunk x devices + device.
-
-    Returns
-    -------
-    list of Order
-
-    Raises
-    ------
-    NotApplicableError
-        The micro-batches cannot be divided into PyTorch's rounds.
+    `num_devices`, `num_chunks`, `num_microbatches`: size of the pipeline; stage = chunk
+        x devices + device.
+    Raises `NotApplicableError`: the micro-batches cannot be divided into PyTorch's
+        rounds.
     """
     size = _torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)

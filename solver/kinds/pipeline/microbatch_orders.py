@@ -71,17 +71,9 @@ PARAMS = OrderParams()
 def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArray]:
     """Return the orders of micro-batches that DynaPipe's planner tries (Jiang et al. 2024).
 
-    Parameters
-    ----------
-    work : int64[m]
-        Time of each micro-batch, by which they are put into clusters.
-    params : OrderParams
-
-    Returns
-    -------
-    list of int64[m]
-        The given order, then every order of the clusters; inside a cluster micro-batches are in
-        random order, the same in all.
+    `work`: int64[m], time of each micro-batch, by which they are put into clusters.
+    Returns: list of int64[m], the given order, then every order of the clusters; inside
+        a cluster micro-batches are in random order, the same in all.
     """
     count = params.many_clusters if len(work) >= params.many_from else params.few_clusters
     shuffled = np.random.default_rng(params.seed).permutation(len(work))
@@ -94,16 +86,9 @@ def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArra
 def clusters_of(values: IntArray, count: int) -> IntArray:
     """Return the cluster of each value by k-means (Lloyd 1982), from quantiles.
 
-    Parameters
-    ----------
-    values : int64[m]
-    count : int
-        Number of clusters; some stay empty where fewer values differ.
-
-    Returns
-    -------
-    int64[m]
-        Numbers of clusters, those of lower values lower.
+    `values`: int64[m].
+    `count`: number of clusters; some stay empty where fewer values differ.
+    Returns: int64[m], numbers of clusters, those of lower values lower.
     """
     centres = np.quantile(values, (np.arange(count) + 0.5) / count)
     nearest = np.zeros(len(values), dtype=np.int64)
@@ -121,24 +106,13 @@ def under_patterns(
 ) -> Proposal:
     """Run published schedules on orders of micro-batches, and keep the best.
 
-    Parameters
-    ----------
-    request : Request
-        Once its clock is over, the best so far is returned.
-    patterns : iterable of Heuristic
-        Published schedules; those that do not apply are left out.
-    permutations : sequence of int64[m]
-        Orders: the micro-batch at each place.
-
-    Returns
-    -------
-    Proposal
-        The best valid schedule and the name of its pattern; the shortest where none is valid.
-
-    Raises
-    ------
-    NotApplicableError
-        No pattern applies, or every order waits for itself under those that do.
+    `request`: once its clock is over, the best so far is returned.
+    `patterns`: published schedules; those that do not apply are left out.
+    `permutations`: sequence of int64[m], orders: the micro-batch at each place.
+    Returns: the best valid schedule and the name of its pattern; the shortest where
+        none is valid.
+    Raises `NotApplicableError`: no pattern applies, or every order waits for itself
+        under those that do.
     """
     able = [pattern for pattern in patterns if pattern.obstacle(request.instance) is None]
     found: list[Proposal] = []
@@ -169,16 +143,8 @@ def work_of(problem: Problem) -> IntArray:
 def sizes_of(instance: PipelineInstance, problem: Problem) -> IntArray:
     """Return the numbers by which micro-batches are ordered.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    problem : Problem
-
-    Returns
-    -------
-    int64[m]
-        The sum of the squares of its sequence lengths where the pipeline has lengths, which is
-        what attention takes; else the compute time in ticks.
+    Returns: int64[m], the sum of the squares of its sequence lengths where the pipeline
+        has lengths, which is what attention takes; else the compute time in ticks.
     """
     if instance.lengths is None:
         return work_of(problem)
@@ -201,12 +167,9 @@ def _clusters(request: Request, params: OrderParams = PARAMS) -> Proposal:
 def search_orders(request: Request) -> Proposal:
     """Search over orders of micro-batches, then of ops, from the patterns of other heuristics.
 
-    Raises
-    ------
-    NotApplicableError
-        Micro-batches pass different ops, or no order says how full a pool is.
-    HeuristicFailedError
-        Every pattern overruns a pool, whatever the order.
+    Raises `NotApplicableError`: micro-batches pass different ops, or no order says how
+        full a pool is; `HeuristicFailedError`: every pattern overruns a pool, whatever
+        the order.
     """
     problem, effort = request.problem, request.effort
     flow = flow_of(problem)
@@ -239,16 +202,8 @@ def _proposing(request: Request, flow: Flow) -> Callable[[Timed], None]:
 def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
     """Yield the patterns of the best schedule so far and of all heuristics, each only once.
 
-    Parameters
-    ----------
-    request : Request
-    evaluator : Evaluator
-        Tables of the flow of the problem.
-
-    Yields
-    ------
-    Timed
-        Some overrun pools.
+    `evaluator`: tables of the flow of the problem.
+    Yields: some overrun pools.
     """
     seen = set()
     for schedule in _schedules(request):

@@ -7,16 +7,7 @@ from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACK
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
-    """Return GPipe's orders (Huang et al. 2019): all forwards, then all backwards, by index.
-
-    Parameters
-    ----------
-    num_stages, num_microbatches : int
-
-    Returns
-    -------
-    list of Order
-    """
+    """Return GPipe's orders (Huang et al. 2019): all forwards, then all backwards, by index."""
     kinds = FORWARD * num_microbatches + BACKWARD * num_microbatches
     return [Order.by_index(stage, kinds) for stage in range(num_stages)]
 
@@ -25,14 +16,6 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Ord
     """Return 1F1B's orders (PipeDream-Flush, Narayanan et al. 2021).
 
     Warm-up of stages - stage - 1 forwards, then forward and backward in turn, then the rest.
-
-    Parameters
-    ----------
-    num_stages, num_microbatches : int
-
-    Returns
-    -------
-    list of Order
     """
     orders = []
     for stage in range(num_stages):
@@ -43,16 +26,7 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Ord
 
 
 def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
-    """Return the orders of the zero-bubble visualizer within 1F1B's memory (Qi et al. 2024).
-
-    Parameters
-    ----------
-    num_stages, num_microbatches : int
-
-    Returns
-    -------
-    list of Order
-    """
+    """Return the orders of the zero-bubble visualizer within 1F1B's memory (Qi et al. 2024)."""
     orders = []
     for stage in range(num_stages):
         warmup = min(num_stages - stage - 1, num_microbatches)
@@ -74,17 +48,9 @@ def zb_handmade(num_stages: int, num_microbatches: int, depth: int, ahead: int =
     The paper has num_microbatches >= 2 num_stages; below that the same rule holds while any op of a
     kind is left.
 
-    Parameters
-    ----------
-    num_stages, num_microbatches : int
-    depth : int
-        1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages - 1).
-    ahead : int
-        Forwards by which all warm-ups are longer.
-
-    Returns
-    -------
-    list of Order
+    `depth`: 1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages -
+        1).
+    `ahead`: forwards by which all warm-ups are longer.
     """
     orders = []
     delay = depth * (num_stages - 1) + ahead

@@ -100,12 +100,9 @@ _Orders = Callable[[PipelineInstance, Request], list[Order]]
 class StaticOrders:
     """Runs orders that are known before time goes by; micro-batches go by their index.
 
-    Parameters
-    ----------
-    orders : callable
-        Returns the order of each device for an instance and a request.
-    is_sliced : bool
-        They count slices; in others the slices of a micro-batch follow each other.
+    `orders`: returns the order of each device for an instance and a request.
+    `is_sliced`: they count slices; in others the slices of a micro-batch follow each
+        other.
     """
 
     orders: _Orders
@@ -114,17 +111,9 @@ class StaticOrders:
     def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
         """Time the orders.
 
-        Parameters
-        ----------
-        request : Request
-            Instance and problem.
-        permutation : int64[m], optional
-            The micro-batch that takes the place of each index; its own by default.
-
-        Returns
-        -------
-        Proposal
-            Schedule and action strings.
+        `permutation`: int64[m], optional, the micro-batch that takes the place of each
+            index; its own by default.
+        Returns: schedule and action strings.
         """
         found = self.orders(request.instance, request)
         if request.problem.slices > 1:

@@ -190,12 +190,7 @@ def _shape(devices: tuple[int, ...], microbatches: int, *, is_split: bool) -> _S
 class _Shape:
     """Orders of all pipelines of one shape: H heuristics, n ops each.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        Any pipeline of the shape.
-    problem : Problem
-        Its problem.
+    `instance`: any pipeline of the shape.
     """
 
     def __init__(self, instance: PipelineInstance, problem: Problem) -> None:

@@ -89,21 +89,8 @@ class _Amounts(NamedTuple):
 def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures:
     """Return the figures of N pipelines of the shape of one, in whole numbers.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline, with all that `arrays` does not replace.
-    arrays : mapping of str to array_like
-        As `quick` takes them; without any N is 1.
-
-    Returns
-    -------
-    Figures
-
-    Raises
-    ------
-    InputError
-        An array is of another shape, or a number out of range.
+    `instance`: the pipeline, with all that `arrays` does not replace.
+    Raises `InputError`: an array is of another shape, or a number out of range.
     """
     amounts = _with_arrays(instance, _own(instance), arrays) if arrays else _own(instance)
     times = np.vstack([amounts.duration, amounts.lag])

@@ -24,15 +24,7 @@ from ppsolve.solver.kinds.pipeline.one_stage import zb_handmade
 def in_slices(orders: Sequence[Order], slices: int) -> list[Order]:
     """Return orders of micro-batches with all slices of one in place of each of its ops.
 
-    Parameters
-    ----------
-    orders : sequence of Order
-    slices : int
-
-    Returns
-    -------
-    list of Order
-        None has pairs that are launched together.
+    Returns: none has pairs that are launched together.
     """
     found = []
     for order in orders:
@@ -54,14 +46,8 @@ def _backwards_reversed(orders: Sequence[Order], slices: int) -> list[Order]:
 def seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
     """Return the orders of Seq1F1B for one stage per device.
 
-    Parameters
-    ----------
-    devices, chunks, microbatches, slices : int
-        Stage = chunk x devices + device; `chunks` is 1.
-
-    Returns
-    -------
-    list of Order
+    `devices`, `chunks`, `microbatches`, `slices`: stage = chunk x devices + device;
+        `chunks` is 1.
     """
     units = microbatches * slices
     orders = interleaved_1f1b(devices, chunks, units, units, slope=1, ahead=slices - 1)
@@ -69,18 +55,7 @@ def seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[O
 
 
 def interleaved_seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
-    """Return the orders of interleaved Seq1F1B.
-
-    Parameters
-    ----------
-    devices, chunks, microbatches, slices : int
-        As for `seq1f1b`. As in Megatron of that time all forwards come first where there are as
-        many micro-batches as devices.
-
-    Returns
-    -------
-    list of Order
-    """
+    """Return the orders of interleaved Seq1F1B."""
     units = microbatches * slices
     ahead = units * chunks if microbatches == devices else slices - 1
     orders = interleaved_1f1b(devices, chunks, units, devices, ahead=ahead)
@@ -88,33 +63,13 @@ def interleaved_seq1f1b(devices: int, chunks: int, microbatches: int, slices: in
 
 
 def seq1f1b_zb(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
-    """Return ZB-H1 by slices.
-
-    Parameters
-    ----------
-    devices, chunks, microbatches, slices : int
-        As for `seq1f1b`.
-
-    Returns
-    -------
-    list of Order
-    """
+    """Return ZB-H1 by slices."""
     orders = zb_handmade(devices * chunks, microbatches * slices, 1, ahead=slices - 1)
     return _backwards_reversed(orders, slices)
 
 
 def slimpipe(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
-    """Return the orders of SlimPipe.
-
-    Parameters
-    ----------
-    devices, chunks, microbatches, slices : int
-        As for `seq1f1b`, with any number of chunks.
-
-    Returns
-    -------
-    list of Order
-    """
+    """Return the orders of SlimPipe."""
     units = microbatches * slices
     orders = interleaved_1f1b(devices, chunks, units, slices, ahead=slices - 1)
     return _backwards_reversed(orders, slices)

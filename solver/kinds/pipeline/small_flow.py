@@ -28,12 +28,7 @@ class StateSearchParams:
 def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:
     """Search the states of a small flow; nothing is done for one that lacks ops of the problem.
 
-    Parameters
-    ----------
-    turn : Turn
-        What is solved, a pipeline with a flow.
-    params : StateSearchParams, optional
-        Budgets.
+    `turn`: what is solved, a pipeline with a flow.
     """
     task, board, params = turn.task, turn.board, params or StateSearchParams()
     flow: Flow = task.flow

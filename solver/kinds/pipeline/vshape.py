@@ -22,16 +22,7 @@ _HALVES = (BACKWARD_INPUT, BACKWARD_WEIGHT)
 
 
 def zbv(num_devices: int, num_microbatches: int) -> list[Order]:
-    """Return the ZB-V orders (Qi et al. 2024) as PyTorch emits them.
-
-    Parameters
-    ----------
-    num_devices, num_microbatches : int
-
-    Returns
-    -------
-    list of Order
-    """
+    """Return the ZB-V orders (Qi et al. 2024) as PyTorch emits them."""
     orders = []
     for device in range(num_devices):
         out = _ZBV(num_devices, num_microbatches, device)
@@ -86,14 +77,7 @@ class _ZBV:
 def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
     """Return DualPipeV's orders (DeepSeek 2025) as PyTorch emits them.
 
-    Parameters
-    ----------
-    num_devices, num_microbatches : int
-        At least 2 micro-batches for each device.
-
-    Returns
-    -------
-    list of Order
+    `num_devices`, `num_microbatches`: at least 2 micro-batches for each device.
     """
     return [
         _DualPipeV(num_devices, num_microbatches, device).order() for device in range(num_devices)
@@ -106,14 +90,8 @@ def dualpipe(num_devices: int, num_microbatches: int) -> list[Order]:
     The first half of the devices run DualPipeV, micro-batches of chunk b being those of the pipe
     from the other end; the second half do the same with both pipes exchanged.
 
-    Parameters
-    ----------
-    num_devices, num_microbatches : int
-        Both even, at least 2 micro-batches for each device.
-
-    Returns
-    -------
-    list of Order
+    `num_devices`, `num_microbatches`: both even, at least 2 micro-batches for each
+        device.
     """
     middle, half = num_devices // 2, num_microbatches // 2
     orders = dualpipe_v(middle, half)

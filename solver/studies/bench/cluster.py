@@ -37,19 +37,10 @@ CLUSTER = ClusterParams()
 class DaskEngine(Engine):
     """Runs calls on the workers of a dask cluster.
 
-    Parameters
-    ----------
-    scheduler : str, optional
-        Address of the scheduler, or the file that it wrote its address to.
-    cluster : object, optional
-        A cluster of dask's, for example of dask-jobqueue; it is not closed.
-    processes : int
-        Workers of a cluster of this machine, where neither is given.
-
-    Raises
-    ------
-    InputError
-        Dask is not installed.
+    `scheduler`: address of the scheduler, or the file that it wrote its address to.
+    `cluster`: a cluster of dask's, for example of dask-jobqueue; it is not closed.
+    `processes`: workers of a cluster of this machine, where neither is given.
+    Raises `InputError`: dask is not installed.
     """
 
     def __init__(

@@ -58,10 +58,7 @@ class ForkServer:
     def begin(self) -> socket.socket:
         """Return the socket of a new process.
 
-        Raises
-        ------
-        EngineError
-            The helper does not start.
+        Raises `EngineError`: the helper does not start.
         """
         ours, theirs = socket.socketpair()
         with theirs, self._lock:

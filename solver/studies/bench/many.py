@@ -93,26 +93,13 @@ def set_up(
 ) -> tuple[Engine, dict[str, Any], Limits]:
     """Return the engine, options and limits of a run; parameters as of `optimize_many`.
 
-    Parameters
-    ----------
-    engine : str or Engine
-        ``local``, ``dask`` or an engine.
-    options : mapping
-        Keywords of `ppsolve.optimize`.
-    processes : int
-        Instances side by side.
-    hard_limit, memory_limit : float or None
-        Seconds and GiB of each instance.
-
-    Returns
-    -------
-    (Engine, dict, Limits)
-        The options with `workers`. Workers of a cluster know the memory of their own machines.
-
-    Raises
-    ------
-    InputError
-        An option is unknown, has no meaning in another process, or is out of range.
+    `engine`: ``local``, ``dask`` or an engine.
+    `processes`: instances side by side.
+    `hard_limit`, `memory_limit`: seconds and GiB of each instance.
+    Returns: the options with `workers`. Workers of a cluster know the memory of their
+        own machines.
+    Raises `InputError`: an option is unknown, has no meaning in another process, or is
+        out of range.
     """
     where = _engine(engine, processes)
     is_local = isinstance(where, LocalEngine)

@@ -43,17 +43,9 @@ class Limits:
 def wall_cap(time_limit: float | None, *, is_kept: bool) -> float | None:
     """Return the seconds after which a solve with a time limit is overdue.
 
-    Parameters
-    ----------
-    time_limit : float or None
-        Seconds that the solve was given.
-    is_kept : bool
-        Whether the limit is one of wall time: deterministic runs have none.
-
-    Returns
-    -------
-    float or None
-        None if it may take any time: no limit, or 0, which lets heuristics end.
+    `time_limit`: seconds that the solve was given.
+    `is_kept`: whether the limit is one of wall time: deterministic runs have none.
+    Returns: none if it may take any time: no limit, or 0, which lets heuristics end.
     """
     if not time_limit or not is_kept:
         return None
@@ -81,19 +73,10 @@ class Engine(Protocol):
     ) -> Iterator[Finished]:
         """Yield an answer for each item as it finishes; closing the iterator ends what still runs.
 
-        Parameters
-        ----------
-        function : callable
-            Takes an item; importable by its name in another process.
-        items : iterable
-            Anything that can be pickled; taken one by one as processes become free.
-        limits : Limits
-            Of each call.
-
-        Yields
-        ------
-        Finished
-            One for each item.
+        `function`: takes an item; importable by its name in another process.
+        `items`: anything that can be pickled; taken one by one as processes become
+            free.
+        Yields: one for each item.
         """
         ...
 
@@ -101,14 +84,10 @@ class Engine(Protocol):
 class LocalEngine(Engine):
     """Runs each call in a process of its own that is watched from here.
 
-    Parameters
-    ----------
-    processes : int
-        Calls side by side.
-    server : ForkServer, optional
-        Helper to fork from, which stays; one for each `map` by default.
-    is_wanted : callable, optional
-        Asked at each look; once it returns false, calls are ended and no more answers come.
+    `processes`: calls side by side.
+    `server`: helper to fork from, which stays; one for each `map` by default.
+    `is_wanted`: asked at each look; once it returns false, calls are ended and no more
+        answers come.
     """
 
     def __init__(

@@ -69,17 +69,7 @@ class BenchItem:
     def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
         """Return the record of an answer of `solve_item`, or of a failure.
 
-        Parameters
-        ----------
-        finished : Finished
-            From an engine.
-        attempts : int
-            How often the item was begun before.
-
-        Returns
-        -------
-        BenchRecord
-            The record.
+        `attempts`: how often the item was begun before.
         """
         answer = finished.value or {"status": Status.UNKNOWN, "seconds": _rounded(finished.seconds)}
         return BenchRecord.parse(
@@ -105,10 +95,8 @@ class BenchItem:
 def solve_item(item: BenchItem) -> dict[str, Any]:
     """Solve an item; return the fields of its record that say what was found.
 
-    Raises
-    ------
-    ChangedCodeError
-        A user's heuristic is not the code that the item was asked with.
+    Raises `ChangedCodeError`: a user's heuristic is not the code that the item was
+        asked with.
     """
     check_code(item.options, item.code)
     history = History()
@@ -202,17 +190,8 @@ class History:
 def thinned(moments: Sequence[Moment], most: int) -> list[Moment]:
     """Return at most `most` moments, evenly taken, the first and the last included.
 
-    Parameters
-    ----------
-    moments : sequence of tuple
-        Seconds, value and bound.
-    most : int
-        At least 2.
-
-    Returns
-    -------
-    list of tuple
-        In the same order.
+    `moments`: seconds, value and bound.
+    Returns: in the same order.
     """
     if len(moments) <= most:
         return list(moments)
@@ -227,16 +206,9 @@ class ChangedCodeError(Exception):
 def code_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the hash of the file of each user's heuristic that options run.
 
-    Parameters
-    ----------
-    options : mapping
-        Keywords of `ppsolve.optimize`; heuristics are given by name.
-
-    Returns
-    -------
-    dict of str to str
-        By name as it was given, sorted; installed heuristics too, if all that apply are run.
-        Modules that a file imports do not count.
+    `options`: keywords of `ppsolve.optimize`; heuristics are given by name.
+    Returns: by name as it was given, sorted; installed heuristics too, if all that
+        apply are run. Modules that a file imports do not count.
     """
     return {name: _hash(spec) for name, spec in sorted(set(_own(options)))}
 
@@ -244,12 +216,7 @@ def code_of(options: Mapping[str, Any]) -> dict[str, str]:
 def check_code(options: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
     """Raise ChangedCodeError if a heuristic's file is not what it was when the run began.
 
-    Parameters
-    ----------
-    options : mapping
-        Keywords of `ppsolve.optimize`.
-    wanted : mapping of str to str
-        From `code_of`, when the run began.
+    `wanted`: from `code_of`, when the run began.
     """
     for name, found in code_of(options).items():
         if wanted.get(name) != found:
@@ -297,22 +264,11 @@ class Source:
 def collect(files: Iterable[str], tell: Callable[[str], None]) -> list[Source]:
     """Read all instances that files, globs and directories name, each file once.
 
-    Parameters
-    ----------
-    files : iterable of str
-        Files of instances, globs, directories that are searched with all below them, or ``-``.
-    tell : callable
-        Told in a line of each JSON file of a directory that is no instance.
-
-    Returns
-    -------
-    list of Source
-        In the order given, files of a directory or glob by name.
-
-    Raises
-    ------
-    InputError
-        Nothing is there, or a file is no valid instance.
+    `files`: files of instances, globs, directories that are searched with all below
+        them, or ``-``.
+    `tell`: told in a line of each JSON file of a directory that is no instance.
+    Returns: in the order given, files of a directory or glob by name.
+    Raises `InputError`: nothing is there, or a file is no valid instance.
     """
     return list(_load(files, tell))
 
@@ -438,14 +394,7 @@ class Suite:
     def run(self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]) -> None:
         """Solve what is waiting, and write each record to the file.
 
-        Parameters
-        ----------
-        engine : Engine
-            Where to solve.
-        limits : Limits
-            Of each item.
-        tell : callable
-            Takes each record once it is written.
+        `tell`: takes each record once it is written.
         """
         for finished in engine.map(solve_item, self.waiting, limits):
             item = self.waiting[finished.index]

@@ -62,16 +62,10 @@ Numbers = Decimal | tuple[Decimal, ...]
 def parse_number(text: str, unit: str = "") -> Decimal:
     """Read one non-negative number, exactly as it is written, or an amount in another unit.
 
-    Parameters
-    ----------
-    text, unit : str
-        The number, and the unit of the amounts that it may be, as for `amount_in`.
-
-    Returns
-    -------
-    Decimal
-        The number. An `InputError` says that it is none; like all errors of this module without the
-        option, which `read_options` adds.
+    `text`, `unit`: the number, and the unit of the amounts that it may be, as for
+        `amount_in`.
+    Returns: the number. An `InputError` says that it is none; like all errors of this
+        module without the option, which `read_options` adds.
     """
     try:
         return as_decimal(Decimal(amount_in(text.strip(), unit)))
@@ -82,13 +76,7 @@ def parse_number(text: str, unit: str = "") -> Decimal:
 
 
 def parse_numbers(text: str, unit: str = "") -> Numbers:
-    """Read one number, or several separated by commas (one per stage or device).
-
-    Parameters
-    ----------
-    text, unit : str
-        As for `parse_number`.
-    """
+    """Read one number, or several separated by commas (one per stage or device)."""
     parts = [parse_number(part, unit) for part in text.split(",")]
     return parts[0] if len(parts) == 1 else tuple(parts)
 

@@ -79,21 +79,13 @@ def generate(
     Raises `InputError` where something needed is missing, contradictory or out of range; names the
     option or field.
 
-    Parameters
-    ----------
-    seed : int, optional
-        Draw ranges (those of `RANDOM` where no option gives any) from this seed, >= 0.
-    profile : str, optional
-        Name of a published profile to start from.
-    **options
-        Those of ``ppsolve generate``, `stages_per_device` for example, with numbers as `Decimal`;
-        they override the profile and the random family. Times per stage are one number, a tuple
-        of numbers, or an `IntegerRange` to be drawn from.
-
-    Returns
-    -------
-    PipelineInstance
-        The instance, validated.
+    `seed`: draw ranges (those of `RANDOM` where no option gives any) from this seed, >=
+        0.
+    `profile`: name of a published profile to start from.
+    `options`: those of ``ppsolve generate``, `stages_per_device` for example, with
+        numbers as `Decimal`; they override the profile and the random family. Times per
+        stage are one number, a tuple of numbers, or an `IntegerRange` to be drawn from.
+    Returns: the instance, validated.
     """
     if seed is not None and profile is not None:
         text = "expected either a seed (random times) or a profile (published times), not both"
@@ -108,15 +100,9 @@ def generate(
 def override(template: Options, options: Options) -> dict[str, Any]:
     """Return the template with every option put in its place.
 
-    Parameters
-    ----------
-    template, options : mapping
-        Options by name. Asking for one form of backward takes the other form out of the template.
-
-    Returns
-    -------
-    dict
-        Options by name, in the template's order.
+    `template`, `options`: options by name. Asking for one form of backward takes the
+        other form out of the template.
+    Returns: options by name, in the template's order.
     """
     dropped: tuple[str, ...] = ()
     if "backward" in options:

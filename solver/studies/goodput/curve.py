@@ -35,15 +35,12 @@ CURVE = CurveParams()
 class SteadyState:
     """Growth of a makespan once warm-up and cool-down no longer change.
 
-    Parameters
-    ----------
-    last : int
-        Largest number of micro-batches that the growth was read from.
-    period, growth : int, float
-        Micro-batches after which the growth repeats, and the growth of the makespan per period.
-    repeats : bool
-        Whether the growth was seen to repeat, in schedules of one method and for two whole periods
-        at least; False for a mere difference quotient, which may be off either way.
+    `last`: largest number of micro-batches that the growth was read from.
+    `period`, `growth`: micro-batches after which the growth repeats, and the growth of
+        the makespan per period.
+    `repeats`: whether the growth was seen to repeat, in schedules of one method and for
+        two whole periods at least; False for a mere difference quotient, which may be
+        off either way.
     """
 
     last: int
@@ -85,21 +82,11 @@ def steady_state(
     half
        as many micro-batches (else the first): far apart, so that part of a period weighs little.
 
-    Parameters
-    ----------
-    points : int64[k]
-        Numbers of micro-batches, ascending, k >= 2.
-    makespans : float64[k]
-        Not decreasing.
-    methods, optimal : sequence of str, sequence of bool
-        Source of each schedule, and whether it is proved optimal.
-    least_slope : float
-        Lower bound on the time per micro-batch: a smaller growth cannot go on.
-
-    Returns
-    -------
-    SteadyState
-        The growth.
+    `points`: int64[k], numbers of micro-batches, ascending, k >= 2.
+    `makespans`: float64[k].
+    `methods`, `optimal`: source of each schedule, and whether it is proved optimal.
+    `least_slope`: lower bound on the time per micro-batch: a smaller growth cannot go
+        on.
     """
     since = _since(methods, optimal)
     for run in reversed(list(_runs(points[since:]))):
@@ -168,22 +155,11 @@ class WrongBoundError(Exception):
 def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
     """Return lower bounds cut to the times reached, which rounding may have put them above.
 
-    Parameters
-    ----------
-    bounds, reached : float64[...]
-        Proven bounds, and the times of schedules; they broadcast.
-    largest : float
-        The greatest figure behind the bounds, to which rounding is relative.
-
-    Returns
-    -------
-    float64[...]
-        At most `reached`.
-
-    Raises
-    ------
-    WrongBoundError
-        One is above by more than rounding.
+    `bounds`, `reached`: float64[...], proven bounds, and the times of schedules; they
+        broadcast.
+    `largest`: the greatest figure behind the bounds, to which rounding is relative.
+    Returns: float64[...], at most `reached`.
+    Raises `WrongBoundError`: one is above by more than rounding.
     """
     above = bounds - reached > CURVE.tolerance * np.maximum(reached, largest)
     if np.any(above):
@@ -196,22 +172,10 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
 def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
     """Return the number of copies that a sync was timed for, checked.
 
-    Parameters
-    ----------
-    replicas : int or None
-        The number; None if it is not known.
-    has_sync : bool
-        Whether there is a sync in the schedules.
-
-    Returns
-    -------
-    int or None
-        The number.
-
-    Raises
-    ------
-    InputError
-        Not a whole number of at least 1, or given where there is no sync.
+    `replicas`: the number; None if it is not known.
+    `has_sync`: whether there is a sync in the schedules.
+    Raises `InputError`: not a whole number of at least 1, or given where there is no
+        sync.
     """
     if replicas is None:
         return None

@@ -119,18 +119,11 @@ class ParameterBounds:
     def of(cls, design: Design, accum_times: Floats) -> ParameterBounds:
         """Return the published bounds for observations (AdaptDL).
 
-        Parameters
-        ----------
-        design : Design
-            The configurations that were observed.
-        accum_times : float64[n]
-            Their times of an accumulation step.
-
-        Returns
-        -------
-        ParameterBounds
-            Parameters that no observation depends on are fixed at their lower bound, alpha_c at
-            half of the mean time if there is one micro-batch size only.
+        `design`: the configurations that were observed.
+        `accum_times`: float64[n], their times of an accumulation step.
+        Returns: parameters that no observation depends on are fixed at their lower
+            bound, alpha_c at half of the mean time if there is one micro-batch size
+            only.
         """
         lower = np.array([FIT.lower] * GAMMA + [1.0])
         upper = np.array([FIT.upper] * GAMMA + [FIT.most_gamma])
@@ -174,19 +167,10 @@ def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[
     of the parameters, at a point where no part of the times is negligible; or at `params`, away
     from their bounds, hardly any prediction moves.
 
-    Parameters
-    ----------
-    design : Design
-        The configurations that were observed.
-    box : ParameterBounds
-        The bounds, and which parameters are free.
-    params : float64[7]
-        The fitted parameters.
-
-    Returns
-    -------
-    tuple of str
-        Sentences that begin with the names of the parameters.
+    `design`: the configurations that were observed.
+    `box`: the bounds, and which parameters are free.
+    `params`: float64[7].
+    Returns: sentences that begin with the names of the parameters.
     """
     free = np.array(box.free, dtype=np.int64)
     slopes = _slopes(design, box.clip(_balanced(design, params)))[:, free]
@@ -310,17 +294,9 @@ class FitObjective:
     def value(self, params: Floats, smoothing: float = 0.0) -> float:
         """Return the objective of AdaptDL: both root mean squares, and the priors.
 
-        Parameters
-        ----------
-        params : float64[7]
-            In the order of `PerfParams`.
-        smoothing : float
-            Its square is added to the mean squares, which rounds off the kinks at no error.
-
-        Returns
-        -------
-        float
-            Without unit.
+        `params`: float64[7], in the order of `PerfParams`.
+        `smoothing`: its square is added to the mean squares, which rounds off the kinks
+            at no error.
         """
         accum, optim = self.errors(params)
         ratios = params[[BETA_N, BETA_R]] / params[[ALPHA_N, ALPHA_R]]
@@ -332,15 +308,8 @@ class FitObjective:
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
 
-        Parameters
-        ----------
-        params, smoothing
-            As for `value`.
-
-        Returns
-        -------
-        value, gradient, curvature : float, float64[7], float64[7, 7]
-            The curvature is that of Gauss-Newton.
+        Returns: value, gradient, curvature : float, float64[7], float64[7, 7], the
+            curvature is that of Gauss-Newton.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum

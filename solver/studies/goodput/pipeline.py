@@ -30,19 +30,13 @@ from ppsolve.solver.studies.goodput.step import Interval
 class PipelineEvaluation:
     """Worth of configurations; scalars, or arrays of one shape.
 
-    Parameters
-    ----------
-    batch_size : int
-        Samples per step: replicas x micro-batches x micro-batch size.
-    step_time : Interval
-        In the time unit of the curves; `high` is that of the schedules.
-    throughput, goodput : Interval
-        Samples per time unit of the model; `low` is that of the schedules.
-    efficiency : float
-        Statistical efficiency at the batch size.
-    extrapolated : bool
-        Whether there are more micro-batches than were measured; the schedules' ends are estimates
-        then.
+    `batch_size`: samples per step: replicas x micro-batches x micro-batch size.
+    `step_time`: in the time unit of the curves; `high` is that of the schedules.
+    `throughput`, `goodput`: samples per time unit of the model; `low` is that of the
+        schedules.
+    `efficiency`: statistical efficiency at the batch size.
+    `extrapolated`: whether there are more micro-batches than were measured; the
+        schedules' ends are estimates then.
     """
 
     batch_size: Any
@@ -57,14 +51,12 @@ class PipelineEvaluation:
 class PipelineChoice:
     """The best configurations; scalars, or arrays of one shape; all 0 where none is allowed.
 
-    Parameters
-    ----------
-    goodput : Interval
-        Samples per time unit of the model; the configuration with the largest `low` is chosen.
-    atomic_bsz, microbatches, batch_size : int
-        Micro-batch size, micro-batches per replica and step, and samples per step.
-    extrapolated : bool
-        Whether there are more micro-batches than were measured: then `low` is an estimate.
+    `goodput`: samples per time unit of the model; the configuration with the largest
+        `low` is chosen.
+    `atomic_bsz`, `microbatches`, `batch_size`: micro-batch size, micro-batches per
+        replica and step, and samples per step.
+    `extrapolated`: whether there are more micro-batches than were measured: then `low`
+        is an estimate.
     """
 
     goodput: Interval

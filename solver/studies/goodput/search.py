@@ -40,18 +40,14 @@ PARAMS = GoodputParams()
 class BatchLimits:
     """Allowed configurations.
 
-    Parameters
-    ----------
-    low, high : float
-        Least and greatest micro-batch size.
-    least, most : float
-        Least and greatest batch size over all replicas and accumulation steps.
-    accumulation : bool
-        Whether accumulation steps may be used; then one replica takes at least one of them beyond
-        the initial batch size, as the gradient statistics need two micro-batches.
-    compat : bool
-        Whether `most` gives way as in the published search: to each replica's least micro-batch,
-        and to rounding up.
+    `low`, `high`: least and greatest micro-batch size.
+    `least`, `most`: least and greatest batch size over all replicas and accumulation
+        steps.
+    `accumulation`: whether accumulation steps may be used; then one replica takes at
+        least one of them beyond the initial batch size, as the gradient statistics need
+        two micro-batches.
+    `compat`: whether `most` gives way as in the published search: to each replica's
+        least micro-batch, and to rounding up.
     """
 
     low: float
@@ -72,22 +68,9 @@ class BatchLimits:
     ) -> BatchLimits:
         """Return the limits for the arguments of `GoodputModel.optimize`.
 
-        Parameters
-        ----------
-        init_batch_size : float
-            Least batch size; also the largest, if none is given.
-        max_batch_size, atomic_bsz_range, accumulation, compat
-            As in `GoodputModel.optimize`.
-
-        Returns
-        -------
-        BatchLimits
-            Without contradictions.
-
-        Raises
-        ------
-        InputError
-            Names the argument that is no limit, or excludes everything for any allocation.
+        `init_batch_size`: least batch size; also the largest, if none is given.
+        Raises `InputError`: names the argument that is no limit, or excludes everything
+            for any allocation.
         """
         most = init_batch_size
         if max_batch_size is not None:
@@ -105,15 +88,10 @@ class BatchLimits:
     def allow(self, replicas: NDArray[Any], atomic: Floats, accum: Floats) -> BoolArray:
         """Mark the configurations that are allowed.
 
-        Parameters
-        ----------
-        replicas, atomic, accum : arrays that broadcast
-            Replicas, micro-batch sizes and accumulation steps.
-
-        Returns
-        -------
-        bool[...]
-            True where the batch and the micro-batch lie within the limits.
+        `replicas`, `atomic`, `accum`: replicas, micro-batch sizes and accumulation
+            steps.
+        Returns: bool[...], true where the batch and the micro-batch lie within the
+            limits.
         """
         batch = replicas * atomic * (accum + 1)
         allowed: BoolArray = (self.low <= atomic) & (atomic <= self.high) & (self.least <= batch)
@@ -159,19 +137,12 @@ def best_configurations(
 ) -> Best:
     """Return the best configuration of each allocation, see `GoodputModel.optimize`.
 
-    Parameters
-    ----------
-    perf, grad : PerfParams, GradParams
-        Step times and gradient statistics.
-    nodes, replicas : int64[n]
-        Possible allocations.
-    limits : BatchLimits
-        The configurations to choose from; `BatchLimits.least` is the initial batch size.
-
-    Returns
-    -------
-    Best
-        Arrays [n]; all 0 where the limits allow nothing (with `compat` only the goodput is).
+    `perf`, `grad`: step times and gradient statistics.
+    `nodes`, `replicas`: int64[n].
+    `limits`: the configurations to choose from; `BatchLimits.least` is the initial
+        batch size.
+    Returns: arrays [n]; all 0 where the limits allow nothing (with `compat` only the
+        goodput is).
     """
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
@@ -184,17 +155,11 @@ def best_configurations(
 def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> Floats:
     """Return the fewest accumulation steps for batches per replica.
 
-    Parameters
-    ----------
-    local, replicas : float64[...]
-        Samples per replica and step, and replicas; of one shape.
-    limits : BatchLimits
-        The greatest micro-batch, and whether accumulation is allowed.
-
-    Returns
-    -------
-    float64[...]
-        Whole numbers, by the rule of AdaptDL's ``GoodputFunction.optimize``.
+    `local`, `replicas`: float64[...], samples per replica and step, and replicas; of
+        one shape.
+    `limits`: the greatest micro-batch, and whether accumulation is allowed.
+    Returns: float64[...], whole numbers, by the rule of AdaptDL's
+        ``GoodputFunction.optimize``.
     """
     if not limits.accumulation:
         return np.zeros_like(local)
@@ -220,14 +185,7 @@ class BatchSizeSearch:
     3. Up to there the best goodput with b and any real s >= that one does not fall with b, so all b
        below some b are worse than the best known, and only the rest is tried.
 
-    Parameters
-    ----------
-    perf, grad, limits
-        As in `best_configurations`.
-    replicas, network : float64[n]
-        Replicas and network time of each case.
-    params : GoodputParams
-        Effort.
+    `replicas`, `network`: float64[n], replicas and network time of each case.
     """
 
     perf: PerfParams

@@ -42,16 +42,11 @@ class Interval:
 class StepTime:
     """The proven step time of one pipeline at one number of micro-batches.
 
-    Parameters
-    ----------
-    floor : Fraction or float
-        Lower bound for every schedule.
-    reached : float or None
-        Step time of the best checked schedule; None without one.
-    method : str or None
-        Its source: the name of a heuristic, or ``cp-sat``.
-    failures : tuple of HeuristicEntry
-        Heuristics that made no schedule, with their reasons; those that do not apply last.
+    `floor`: lower bound for every schedule.
+    `reached`: step time of the best checked schedule; None without one.
+    `method`: its source: the name of a heuristic, or ``cp-sat``.
+    `failures`: heuristics that made no schedule, with their reasons; those that do not
+        apply last.
     """
 
     floor: Fraction | float = 0

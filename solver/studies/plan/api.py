@@ -316,19 +316,10 @@ def exceeds_memory(entry: HeuristicEntry) -> bool:
 def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortage | None:
     """Return the memory that a candidate lacks which was ruled out or has no schedule.
 
-    Parameters
-    ----------
-    builder : PipelineBuilder
-        That of its profile.
-    candidate : Candidate
-        Any candidate.
-
-    Returns
-    -------
-    MemoryShortage or None
-        Of what ruled it out: the states with one micro-batch, or with those in flight under the
-        orders of a runtime; else of the allowed schedule that comes closest. None where it is not
-        known to lack memory.
+    `builder`: that of its profile.
+    Returns: of what ruled it out: the states with one micro-batch, or with those in
+        flight under the orders of a runtime; else of the allowed schedule that comes
+        closest. None where it is not known to lack memory.
     """
     capacity = builder.capacity
     if capacity is None or candidate.step.reached is not None:

@@ -25,22 +25,15 @@ from ppsolve.solver.studies.plan.building import Pipeline
 class PipelineArrays:
     """Times in ticks and memory in grains of a pipeline of S stages on D devices.
 
-    Parameters
-    ----------
-    pipeline : Pipeline
-        Their source.
-    device : int64[S]
-        Device of each stage.
-    duration : int64[rows, S]
-        Time of one forward, of one backward, and of one weight gradient where backwards are split.
-    lag : int64[D, D]
-        Transfer from device to device.
-    held, freed : int64[S], int64[rows, S]
-        Memory taken by a forward, and given back at the end of an op; zero in row 0.
-    room : int64[D]
-        Memory without the states.
-    allreduce, optimizer : int64[S] or None
-        Ops after the last backward of each stage.
+    `device`: int64[S], device of each stage.
+    `duration`: int64[rows, S], time of one forward, of one backward, and of one weight
+        gradient where backwards are split.
+    `lag`: int64[D, D], transfer from device to device.
+    `held`, `freed`: int64[S], int64[rows, S], memory taken by a forward, and given back
+        at the end of an op; zero in row 0.
+    `room`: int64[D], memory without the states.
+    `allreduce`, `optimizer`: int64[S] or None, ops after the last backward of each
+        stage.
     """
 
     pipeline: Pipeline
@@ -57,10 +50,7 @@ class PipelineArrays:
     def of(cls, pipeline: Pipeline) -> PipelineArrays:
         """Return the arrays of a pipeline.
 
-        Raises
-        ------
-        InputError
-            A time is too long to be counted in ticks.
+        Raises `InputError`: a time is too long to be counted in ticks.
         """
         device = np.array(pipeline.devices)
         duration = np.array([pipeline.sums(name) for name in ("forward", *pipeline.backwards)])

@@ -57,12 +57,7 @@ class _PlacedSplit(NamedTuple):
 class PipelineBuilder:
     """Builds the pipelines of one request; profiles, splits and links are worked out once.
 
-    Parameters
-    ----------
-    request : PlanRequest
-        With one profile.
-    runtime : RuntimeFamily, optional
-        Runs few orders, of which one has to fit the memory.
+    `runtime`: runs few orders, of which one has to fit the memory.
     """
 
     def __init__(self, request: PlanRequest, runtime: RuntimeFamily | None = None) -> None:
@@ -140,23 +135,11 @@ class PipelineBuilder:
         leaves room for as many micro-batches as 1F1B has in flight; if no split does, for the one
         that every schedule has.
 
-        Parameters
-        ----------
-        configuration : Configuration
-            The configuration.
-        quick : bool
-            Do not search where devices hold several stages.
-
-        Returns
-        -------
-        tuple or None
-            Boundaries, and whether they are proved (None for an even split). None if no split fits
-            (proved).
-
-        Raises
-        ------
-        SplitUndecidedError
-            No split that fits was found, and none was excluded.
+        `quick`: do not search where devices hold several stages.
+        Returns: boundaries, and whether they are proved (None for an even split). None
+            if no split fits (proved).
+        Raises `SplitUndecidedError`: no split that fits was found, and none was
+            excluded.
         """
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
@@ -192,13 +175,7 @@ class PipelineBuilder:
     def open_moments(
         self, configuration: Configuration, boundaries: Boundaries | None = None
     ) -> OpenMoments:
-        """Return the moments of every order that may be run, under a split or under any.
-
-        Parameters
-        ----------
-        configuration, boundaries
-            As of `least_peak`.
-        """
+        """Return the moments of every order that may be run, under a split or under any."""
         c, devices = configuration, self.stage_to_device(configuration)
         shape = PipelineShape(c.microbatches, devices, c.backward == "split")
         timed = timed_stages(self.layers(c.microbatch_size), shape, boundaries)
@@ -209,10 +186,7 @@ class PipelineBuilder:
     ) -> tuple[int, Fraction]:
         """Return a device and the bytes that one like it holds under every order, at the least.
 
-        Parameters
-        ----------
-        configuration, boundaries
-            The configuration, and its split if it is fixed.
+        `configuration`, `boundaries`: the configuration, and its split if it is fixed.
         """
         size, devices, peaks = (
             configuration.microbatch_size,
@@ -269,15 +243,7 @@ class PipelineBuilder:
         Some device does at least its share of the work; one micro-batch passes all layers twice;
         and what all of them keep meanwhile takes its time in the memory of the devices.
 
-        Parameters
-        ----------
-        configuration : Configuration
-            The configuration.
-
-        Returns
-        -------
-        Fraction
-            In the time unit of the request.
+        Returns: in the time unit of the request.
         """
         c = configuration
         size, kind = c.microbatch_size, c.backward
@@ -340,17 +306,9 @@ class PipelineBuilder:
     def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
         """Return the pipeline of one replica under a configuration and a split.
 
-        Parameters
-        ----------
-        configuration : Configuration
-            The configuration.
-        boundaries : sequence of int
-            S + 1 ascending layer indices where stages begin and end.
-
-        Returns
-        -------
-        Pipeline
-            In the time unit of the request; all-reduces are those among all replicas.
+        `boundaries`: s + 1 ascending layer indices where stages begin and end.
+        Returns: in the time unit of the request; all-reduces are those among all
+            replicas.
         """
         c = configuration
         devices, shape = self.stage_to_device(c), (c.pipeline_depth, c.replicas)

@@ -38,52 +38,40 @@ class Level(IntEnum):
 class Candidate:
     """A configuration with the proven range of its step time.
 
-    Parameters
-    ----------
-    index : int
-        Its place in the space; earlier ones win ties.
-    configuration : Configuration
-        The configuration.
-    samples_per_time : float
-        Goodput of a step that takes one time unit: batch x efficiency x units per second.
-    efficiency : float
-        Of its batch size.
-    step : StepTime
-        Bound and best schedule of its step.
-    level : Level
-        Its last step of refinement.
-    is_final, is_stuck : bool
-        No other schedule of the request reaches more; it cannot be refined.
-    ruled_out, reason
-        The rule that excludes it, and its proof in words; or why it is stuck.
-    needed, fullest : Fraction or None, int or None
-        Bytes that some device needs under all that is open, where nothing fits; and that device.
-    boundaries, split_proved
-        The layers at which stages begin and end, and whether that is proved to be balanced (None
-        for an even split).
-    rest : Fraction or float
-        Lower bound of its step under all splits but this one and the `others`; infinite where the
-        split is fixed. Bound, schedule and level are those of its own split.
-    others : list of Candidate or None
-        The splits that may be better, each as a candidate; None while they are not listed.
-    is_bounded, is_listed : bool
-        The bound of all splits was found; it was tried to list the others.
-    parent, result
-        The candidate of which this is another split; and a better schedule found for it.
-    challenger : tuple of PipelineArrays and int64[n] or None, or None
-        A split whose sweep may reach more, better by the same rules or just replaced; and starts.
-    instance, arrays
-        The pipeline of one replica, once it was needed.
-    rule, start : WarmUpRule or None, int64[n] or None
-        The rule of the best quick schedule; or its starts in ticks of the profile, which only the
-        winner and finalists keep.
-    is_finalist : bool
-        Work goes on from its best schedule.
-    rounds : int
-        Rounds of sweeps that it has had.
-    solved : tuple of int64[n] and str, or None
-        Starts and source of the best schedule of its last run of heuristics or the exact solver, in
-        ticks of its problem, while it is undecided and no quick schedule is better.
+    `index`: its place in the space; earlier ones win ties.
+    `samples_per_time`: goodput of a step that takes one time unit: batch x efficiency x
+        units per second.
+    `efficiency`: of its batch size.
+    `step`: bound and best schedule of its step.
+    `level`: its last step of refinement.
+    `is_final`, `is_stuck`: no other schedule of the request reaches more; it cannot be
+        refined.
+    `ruled_out`, `reason`: the rule that excludes it, and its proof in words; or why it
+        is stuck.
+    `needed`, `fullest`: bytes that some device needs under all that is open, where
+        nothing fits; and that device.
+    `boundaries`, `split_proved`: the layers at which stages begin and end, and whether
+        that is proved to be balanced (None for an even split).
+    `rest`: lower bound of its step under all splits but this one and the `others`;
+        infinite where the split is fixed. Bound, schedule and level are those of its
+        own split.
+    `others`: the splits that may be better, each as a candidate; None while they are
+        not listed.
+    `is_bounded`, `is_listed`: the bound of all splits was found; it was tried to list
+        the others.
+    `parent`, `result`: the candidate of which this is another split; and a better
+        schedule found for it.
+    `challenger`: tuple of PipelineArrays and int64[n] or None, or None, a split whose
+        sweep may reach more, better by the same rules or just replaced; and starts.
+    `instance`, `arrays`: the pipeline of one replica, once it was needed.
+    `rule`, `start`: WarmUpRule or None, int64[n] or None, the rule of the best quick
+        schedule; or its starts in ticks of the profile, which only the winner and
+        finalists keep.
+    `is_finalist`: work goes on from its best schedule.
+    `rounds`: rounds of sweeps that it has had.
+    `solved`: tuple of int64[n] and str, or None, starts and source of the best schedule
+        of its last run of heuristics or the exact solver, in ticks of its problem,
+        while it is undecided and no quick schedule is better.
     """
 
     index: int
@@ -223,12 +211,7 @@ class Candidate:
     def lose_by_orders(self, title: str, peak: tuple[int, Fraction]) -> None:
         """Rule it out, as no order of a runtime fits the memory, whatever the split if any is open.
 
-        Parameters
-        ----------
-        title : str
-            The runtime.
-        peak : tuple of int and Fraction
-            The fullest device, and bytes that it needs at the least.
+        `peak`: the fullest device, and bytes that it needs at the least.
         """
         self.ruled_out = Rule.MEMORY
         self.fullest, self.needed = peak
@@ -252,10 +235,8 @@ class Candidate:
     ) -> None:
         """Give it a split.
 
-        Parameters
-        ----------
-        boundaries, proved, arrays
-            Become its `boundaries`, `split_proved` and `arrays`.
+        `boundaries`, `proved`, `arrays`: become its `boundaries`, `split_proved` and
+            `arrays`.
         """
         self.arrays, self.instance = arrays, None
         self.boundaries, self.split_proved = boundaries, proved

@@ -120,22 +120,9 @@ def measure_curve(
 def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstance:
     """Return the pipeline with another number of micro-batches, judged by its makespan.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    number : int
-        Micro-batches.
-
-    Returns
-    -------
-    PipelineInstance
-        The same in all else.
-
-    Raises
-    ------
-    InputError
-        The placement does not allow that number, or the pipeline becomes too large.
+    Returns: the same in all else.
+    Raises `InputError`: the placement does not allow that number, or the pipeline
+        becomes too large.
     """
     changed = {"num_microbatches": number, "objective": Objective.MAKESPAN}
     return PipelineInstance.parse({**dict(instance), **changed}, instance.name)

@@ -65,17 +65,8 @@ class LayerFigures:
     def sums(self, name: str, boundaries: Sequence[int]) -> list[int]:
         """Return a figure of every stage in whole ticks or grains, exact.
 
-        Parameters
-        ----------
-        name : str
-            A time, ``activation`` or ``state``.
-        boundaries : sequence of int
-            S + 1 layer indices where stages begin and end.
-
-        Returns
-        -------
-        list of int
-            S sums.
+        `name`: a time, ``activation`` or ``state``.
+        `boundaries`: s + 1 layer indices where stages begin and end.
         """
         prefix = self.prefix(name)
         return [prefix[last] - prefix[first] for first, last in pairwise(boundaries)]

@@ -75,20 +75,8 @@ class QuickScheduler:
     def arrays(self, configuration: Configuration, boundaries: Sequence[int]) -> PipelineArrays:
         """Return the arrays of a configuration under a split.
 
-        Parameters
-        ----------
-        configuration, boundaries
-            As for `PipelineBuilder.pipeline`.
-
-        Returns
-        -------
-        PipelineArrays
-            In ticks of the profile and grains.
-
-        Raises
-        ------
-        InputError
-            The pipeline is too large, or one of its times is.
+        Returns: in ticks of the profile and grains.
+        Raises `InputError`: the pipeline is too large, or one of its times is.
         """
         arrays, most = PipelineArrays.of(self._builder.pipeline(configuration, boundaries)), 250_000
         # The schedule and the check of a larger one take half a second.
@@ -105,17 +93,8 @@ class QuickScheduler:
     ) -> QuickSchedule | None:
         """Return the best schedule by several rules.
 
-        Parameters
-        ----------
-        arrays : PipelineArrays
-            The pipeline.
-        rules : tuple of WarmUpRule
-            The rules to try.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where a device has no room for one micro-batch.
+        `rules`: the rules to try.
+        Returns: none where a device has no room for one micro-batch.
         """
         key = (rules, *arrays.key)
         if key not in self._known:
@@ -127,15 +106,7 @@ class QuickScheduler:
     def makespan(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> int | None:
         """Return the makespan of the best of some rules in ticks of the profile, unchecked.
 
-        Parameters
-        ----------
-        arrays, rules
-            As for `by_rules`; schedules are not justified.
-
-        Returns
-        -------
-        int or None
-            None where a device has no room for one micro-batch.
+        Returns: none where a device has no room for one micro-batch.
         """
         expect(arrays.num_ops * len(rules))
         starts = (_start(arrays, rule) for rule in rules)
@@ -144,17 +115,8 @@ class QuickScheduler:
     def named(self, arrays: PipelineArrays, names: Sequence[str]) -> QuickSchedule | None:
         """Return the schedule of the first of these heuristics that makes one.
 
-        Parameters
-        ----------
-        arrays : PipelineArrays
-            The pipeline.
-        names : sequence of str
-            Heuristics; those that search are left out.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where none applies and fits the memory.
+        `names`: heuristics; those that search are left out.
+        Returns: none where none applies and fits the memory.
         """
         instance, problem = lowered(arrays)
         for heuristic in chosen_heuristics(instance, names):
@@ -181,21 +143,10 @@ class QuickScheduler:
     ) -> QuickSchedule | None:
         """Return the schedule of a `list-sweep` of so many steps.
 
-        Parameters
-        ----------
-        arrays : PipelineArrays
-            The pipeline.
-        known : int64[n] or None
-            Starts of a schedule to begin from, in ticks of the profile.
-        steps : int
-            Schedules tried after its rules.
-        clock : Clock
-            Ends it early.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where every rule ends in a memory deadlock.
+        `known`: int64[n] or None, starts of a schedule to begin from, in ticks of the
+            profile.
+        `steps`: schedules tried after its rules.
+        Returns: none where every rule ends in a memory deadlock.
         """
         problem = lowered(arrays)[1]
         expect(arrays.num_ops * steps)
@@ -212,17 +163,8 @@ class QuickScheduler:
 def fitting_schedule(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
     """Return the schedule of orders, checked.
 
-    Parameters
-    ----------
-    make : callable
-        Returns the orders; may raise `NotApplicableError`.
-    problem : Problem
-        The problem.
-
-    Returns
-    -------
-    Schedule or None
-        None where they break a rule, wait for each other, or do not apply.
+    `make`: returns the orders; may raise `NotApplicableError`.
+    Returns: none where they break a rule, wait for each other, or do not apply.
     """
     try:
         chains = make()
@@ -244,17 +186,9 @@ def best_schedule(
 ) -> tuple[WarmUpRule, Schedule] | None:
     """Return the shortest schedule by several rules, checked, and its rule; the first of equals.
 
-    Parameters
-    ----------
-    arrays : PipelineArrays
-        The pipeline.
-    rules : sequence of WarmUpRule
-        The rules to try.
-
-    Returns
-    -------
-    tuple or None
-        In the ticks of the profile. None where a device has no room for one micro-batch.
+    `rules`: the rules to try.
+    Returns: in the ticks of the profile. None where a device has no room for one
+        micro-batch.
     """
     starts = [(rule, _start(arrays, rule)) for rule in rules]
     placed = [(rule, start) for rule, start in starts if start is not None]
@@ -276,17 +210,7 @@ def best_schedule(
 def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
     """Return the starts of the ops of a pipeline by a rule that has a schedule of it.
 
-    Parameters
-    ----------
-    arrays : PipelineArrays
-        The pipeline.
-    rule : WarmUpRule
-        The rule.
-
-    Returns
-    -------
-    int64[n]
-        In ticks of the profile.
+    Returns: int64[n], in ticks of the profile.
     """
     found = best_schedule(arrays, (rule,))
     assert found is not None
@@ -339,12 +263,7 @@ def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:
 def with_tails(arrays: PipelineArrays, start: IntArray) -> IntArray:
     """Return starts with those of all-reduces and optimizer steps behind them.
 
-    Parameters
-    ----------
-    arrays : PipelineArrays
-        The pipeline.
-    start : int64[n]
-        Starts of the ops of micro-batches, in ticks of the profile.
+    `start`: int64[n], starts of the ops of micro-batches, in ticks of the profile.
     """
     return np.concatenate([start, _tail_starts(arrays, start)])
 
@@ -352,15 +271,7 @@ def with_tails(arrays: PipelineArrays, start: IntArray) -> IntArray:
 def end_of(arrays: PipelineArrays, start: IntArray) -> int:
     """Return the makespan of a schedule in index order.
 
-    Parameters
-    ----------
-    arrays, start
-        As `with_tails` takes and returns them.
-
-    Returns
-    -------
-    int
-        Ticks of the profile.
+    Returns: ticks of the profile.
     """
     end = _last_ends(arrays, start[: arrays.num_ops]).max()
     if arrays.tails:
@@ -372,14 +283,8 @@ def end_of(arrays: PipelineArrays, start: IntArray) -> int:
 def offer_start(task: ScheduleTask, arrays: PipelineArrays, start: IntArray, name: str) -> None:
     """Give a task a schedule, which it checks.
 
-    Parameters
-    ----------
-    task : ScheduleTask
-        The pipeline as an instance.
-    arrays : PipelineArrays
-        The same pipeline.
-    start, name : int64[n], str
-        Starts in ticks of the profile, and their source.
+    `task`: the pipeline as an instance.
+    `start`, `name`: int64[n], str, starts in ticks of the profile, and their source.
     """
     factor = arrays.pipeline.layers.tick / task.problem.scale.tick
     exact = start * factor.numerator // factor.denominator
@@ -398,15 +303,7 @@ def result_of(
 ) -> Result:
     """Return the result that holds a schedule, checked against the instance itself.
 
-    Parameters
-    ----------
-    instance, arrays, start, name
-        As for `offer_start`.
-
-    Returns
-    -------
-    Result
-        With the work bound and without entries of heuristics.
+    Returns: with the work bound and without entries of heuristics.
     """
     kind = kind_of(instance)
     task = _KnownTask(kind, instance, kind.lower(instance))

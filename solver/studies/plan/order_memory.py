@@ -22,12 +22,8 @@ def timed_stages(
 ) -> tuple[int, ...]:
     """Return the stages whose forwards take time; all where all backwards of layers do.
 
-    Parameters
-    ----------
-    layers, shape : LayerFigures, PipelineShape
-        The layers and the stages to be made of them.
-    boundaries : tuple of int or None
-        The split; None for any.
+    `layers`, `shape`: the layers and the stages to be made of them.
+    `boundaries`: the split; None for any.
     """
     stages, forward = range(shape.num_stages), np.array(layers.whole("forward"))
     if all(layers.whole("backward_input" if shape.is_split else "backward")):
@@ -58,14 +54,7 @@ def open_moments(
     it takes time, or they do. So when such a forward starts, the stages hold what its place in the
     order says, however long ops take.
 
-    Parameters
-    ----------
-    family : RuntimeFamily or None
-        A runtime of few orders; None for any order.
-    shape : PipelineShape
-        The pipeline.
-    timed : tuple of int
-        As of `timed_stages`.
+    `family`: a runtime of few orders; None for any order.
     """
     ranks, count = shape.num_ranks, shape.num_microbatches
     if family is None:
@@ -84,15 +73,7 @@ def moments_of_orders(
 
     An order is left out where another one never holds more: what fits the first fits the other.
 
-    Parameters
-    ----------
-    family, shape, timed
-        As of `open_moments`.
-
-    Returns
-    -------
-    tuple of Moments
-        At least one.
+    Returns: at least one.
     """
     assert family.orders is not None
     least: list[list[IntArray]] = []

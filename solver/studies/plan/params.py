@@ -12,16 +12,12 @@ from ppsolve.solver.run.options import Options
 class WarmUpRule:
     """Priorities of forwards, backwards and weight gradients.
 
-    Parameters
-    ----------
-    patience : int
-        A weight gradient waits for another op that comes soon if the idle time is at most
-        `patience` x the delay that it would cause.
-    warm_up : float or None
-        Micro-batches between forward and backward of a stage, at most: a multiple of those of 1F1B;
-        None: as many as the memory holds.
-    passes : int
-        Pairs of passes of justification that follow: all ops later, then earlier, into the gaps.
+    `patience`: a weight gradient waits for another op that comes soon if the idle time
+        is at most `patience` x the delay that it would cause.
+    `warm_up`: micro-batches between forward and backward of a stage, at most: a
+        multiple of those of 1F1B; None: as many as the memory holds.
+    `passes`: pairs of passes of justification that follow: all ops later, then earlier,
+        into the gaps.
     """
 
     patience: int = 1

@@ -58,23 +58,8 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     new stages in their order, so that the slowest device is as fast as can be (`best_split`), and
     figures of a stage are sums over its layers.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        Gives the times.
-    layout : NamedPlacement
-        The new placement.
-
-    Returns
-    -------
-    PipelineInstance
-        The pipeline there.
-
-    Raises
-    ------
-    InputError
-        Not a pipeline, fewer layers than stages, or amounts that cannot be divided: collectives,
-        amounts per micro-batch or over lengths.
+    Raises `InputError`: not a pipeline, fewer layers than stages, or amounts that
+        cannot be divided: collectives, amounts per micro-batch or over lengths.
     """
     given = pipeline_of(instance)
     with errors_in(given.name):

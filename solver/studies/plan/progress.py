@@ -35,14 +35,8 @@ PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
 class PlanNews:
     """Tells a listener new phases of a plan at once, and what goes on ten times a second.
 
-    Parameters
-    ----------
-    listener : callable or None
-        None: nobody listens.
-    clock : Clock
-        That of the plan.
-    state : callable
-        Returns the state of the plan in a phase.
+    `clock`: that of the plan.
+    `state`: returns the state of the plan in a phase.
     """
 
     def __init__(

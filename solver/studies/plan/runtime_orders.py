@@ -36,13 +36,7 @@ MOST_KEPT = 1_000_000
 
 
 class RuntimeScheduler:
-    """Times pipelines of one request under every order of a runtime.
-
-    Parameters
-    ----------
-    family : RuntimeFamily
-        Runs few orders.
-    """
+    """Times pipelines of one request under every order of a runtime."""
 
     def __init__(self, family: RuntimeFamily) -> None:
         self._family = family
@@ -57,15 +51,7 @@ class RuntimeScheduler:
     def makespan(self, arrays: PipelineArrays) -> int | None:
         """Return the makespan of the best order that fits the memory, in ticks of the profile.
 
-        Parameters
-        ----------
-        arrays : PipelineArrays
-            The pipeline.
-
-        Returns
-        -------
-        int or None
-            None where none fits.
+        Returns: none where none fits.
         """
         if _orders_decide_memory(arrays):
             return min((ticks for ticks, _ in self._times(arrays)), default=None)
@@ -76,15 +62,7 @@ class RuntimeScheduler:
     def schedule(self, arrays: PipelineArrays) -> QuickSchedule | None:
         """Return the schedule of the best order, checked.
 
-        Parameters
-        ----------
-        arrays : PipelineArrays
-            The pipeline.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where none fits the memory.
+        Returns: none where none fits the memory.
         """
         if arrays.key not in self._known:
             self._known[arrays.key] = self._scheduled(arrays)

@@ -261,12 +261,8 @@ class PlanSearch:
     def improve_split(self, candidate: Candidate, steps: int, seed: int = 0) -> None:
         """Search for a split of a candidate that has a better quick schedule.
 
-        Parameters
-        ----------
-        candidate : Candidate
-            Any candidate; nothing is done where no other split may be better.
-        steps, seed : int
-            Splits that are rated, and which.
+        `candidate`: any candidate; nothing is done where no other split may be better.
+        `steps`, `seed`: splits that are rated, and which.
         """
         old = candidate.arrays
         if old is None or not self.has_open_splits(candidate):
@@ -343,12 +339,7 @@ class PlanSearch:
     def schedule_by(self, candidate: Candidate, rules: tuple[WarmUpRule, ...]) -> None:
         """Schedule a candidate by some rules, if it has a split, and note a better schedule.
 
-        Parameters
-        ----------
-        candidate : Candidate
-            Any candidate.
-        rules : tuple of WarmUpRule
-            The rules to try.
+        `rules`: the rules to try.
         """
         arrays, quick = candidate.arrays, self.quick(candidate.configuration)
         if arrays is not None and candidate.take(quick.by_rules(arrays, rules)):
@@ -357,12 +348,7 @@ class PlanSearch:
     def sweep(self, candidate: Candidate, steps: int) -> None:
         """Look for a better schedule by `list-sweep`, from the known one, if it has a split.
 
-        Parameters
-        ----------
-        candidate : Candidate
-            Any candidate.
-        steps : int
-            Schedules tried after the rules of the sweep.
+        `steps`: schedules tried after the rules of the sweep.
         """
         if candidate.arrays is None:
             return

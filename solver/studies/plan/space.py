@@ -26,22 +26,11 @@ class ConfigurationSpace:
 def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationSpace:
     """Return every configuration of a request.
 
-    Parameters
-    ----------
-    request : PlanRequest
-        The lists to choose from.
-    most : int
-        Combinations allowed; more would run for hours.
-
-    Returns
-    -------
-    ConfigurationSpace
-        At least one configuration.
-
-    Raises
-    ------
-    InputError
-        There are too many, or the lists of the search exclude everything; says by which rule.
+    `request`: the lists to choose from.
+    `most`: combinations allowed; more would run for hours.
+    Returns: at least one configuration.
+    Raises `InputError`: there are too many, or the lists of the search exclude
+        everything; says by which rule.
     """
     not_formed = Counter[str]()
     found = []
@@ -70,24 +59,9 @@ def runnable(
 ) -> ConfigurationSpace:
     """Return the configurations that a runtime runs; the others count as not formed.
 
-    Parameters
-    ----------
-    space : ConfigurationSpace
-        All configurations.
-    family : RuntimeFamily
-        The runtime.
-    stage_to_device : callable
-        Returns the device of every stage of a configuration.
-
-    Returns
-    -------
-    ConfigurationSpace
-        At least one configuration.
-
-    Raises
-    ------
-    InputError
-        The runtime runs none; says why.
+    `stage_to_device`: returns the device of every stage of a configuration.
+    Returns: at least one configuration.
+    Raises `InputError`: the runtime runs none; says why.
     """
     not_formed, found = Counter(space.not_formed), []
     for each in space.configurations:

@@ -44,25 +44,15 @@ class SplitUndecidedError(PpsolveError):
 class SplitProblem:
     """Layers in their order, and the stages to be made of them.
 
-    Parameters
-    ----------
-    times : tuple of int
-        Ticks of each layer for one micro-batch, forward and backward.
-    static : tuple of int
-        Bytes each layer always takes.
-    activation : tuple of int
-        Bytes each layer saves per micro-batch in flight.
-    stage_to_device : tuple of int
-        Device of each stage; devices are 0..D-1, each with at least one stage.
-    capacity : tuple of int or None
-        Bytes of each device; None for no limit.
-    in_flight : tuple of tuple of int
-        Micro-batches whose activations the stages hold: rows of moments, each of which must fit.
-
-    Raises
-    ------
-    InputError
-        A sum exceeds `SplitParams.most_ticks` or `most_bytes`.
+    `times`: ticks of each layer for one micro-batch, forward and backward.
+    `static`: bytes each layer always takes.
+    `activation`: bytes each layer saves per micro-batch in flight.
+    `stage_to_device`: device of each stage; devices are 0..D-1, each with at least one
+        stage.
+    `capacity`: bytes of each device; None for no limit.
+    `in_flight`: micro-batches whose activations the stages hold: rows of moments, each
+        of which must fit.
+    Raises `InputError`: a sum exceeds `SplitParams.most_ticks` or `most_bytes`.
     """
 
     times: tuple[int, ...]
@@ -76,15 +66,7 @@ class SplitProblem:
     def without_memory(cls, times: Iterable[int], stage_to_device: Iterable[int]) -> SplitProblem:
         """Return a problem whose layers take no memory.
 
-        Parameters
-        ----------
-        times, stage_to_device : iterable of int
-            As for the class.
-
-        Returns
-        -------
-        SplitProblem
-            Without a capacity.
+        Returns: without a capacity.
         """
         layers, devices = tuple(times), tuple(stage_to_device)
         nothing = (0,) * len(layers)
@@ -159,18 +141,7 @@ class SplitProblem:
         return all(held <= room for held, room in pairs)
 
     def split(self, boundaries: Boundaries, *, proved: bool) -> Split:
-        """Return the split at these boundaries, with its figures.
-
-        Parameters
-        ----------
-        boundaries, proved
-            As in `Split`.
-
-        Returns
-        -------
-        Split
-            The split.
-        """
+        """Return the split at these boundaries, with its figures."""
         devices, stages = self.device_times(boundaries), self.stage_times(boundaries)
         return Split(boundaries, max(devices), max(stages), proved)
 
@@ -208,24 +179,11 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
     splits, and the answer is always proved. Where stages share devices, the search is exact unless
     it reaches its limit. Equal problems and limits have equal answers.
 
-    Parameters
-    ----------
-    problem : SplitProblem
-        Layers and stages.
-    params : SplitParams
-        Effort of the search.
-
-    Returns
-    -------
-    Split or None
-        None if no split exists: fewer layers than stages, or none fits the memory (proved).
-
-    Raises
-    ------
-    SplitUndecidedError
-        The limit was reached with neither a split that fits the memory nor a proof.
-    InputError
-        There are too many ticks to search.
+    `params`: effort of the search.
+    Returns: none if no split exists: fewer layers than stages, or none fits the memory
+        (proved).
+    Raises `SplitUndecidedError`: the limit was reached with neither a split that fits
+        the memory nor a proof; `InputError`: there are too many ticks to search.
     """
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
@@ -252,20 +210,8 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
 
     Else stages as even as can be, improved by moving single layers.
 
-    Parameters
-    ----------
-    problem, params
-        As for `best_split`.
-
-    Returns
-    -------
-    Split or None
-        None where it is proved that no split exists.
-
-    Raises
-    ------
-    SplitUndecidedError
-        It does not fit the memory; another split may.
+    Returns: none where it is proved that no split exists.
+    Raises `SplitUndecidedError`: it does not fit the memory; another split may.
     """
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
@@ -283,15 +229,8 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
 def least_peak(problem: SplitProblem, params: SplitParams = SPLIT) -> tuple[int, int]:
     """Return the bytes that some device holds under every split, whatever its capacity.
 
-    Parameters
-    ----------
-    problem, params
-        As for `best_split`, with at least as many layers as stages.
-
-    Returns
-    -------
-    device, bytes : int
-        The fullest device under a split that is as even as was found, and the bytes.
+    Returns: the fullest device under a split that is as even as was found, and the
+        bytes.
     """
     from ppsolve.solver.studies.plan.split_cpsat import search_peak
 
@@ -315,20 +254,8 @@ def slowest_device_bound(problem: SplitProblem) -> int:
 def even_split(num_layers: int, num_stages: int) -> Boundaries:
     """Return the boundaries of stages with equally many layers; the first stages get one more.
 
-    Parameters
-    ----------
-    num_layers, num_stages : int
-        Layers and stages.
-
-    Returns
-    -------
-    tuple of int
-        S + 1 ascending layer indices.
-
-    Raises
-    ------
-    InputError
-        Fewer layers than stages, or no stage.
+    Returns: s + 1 ascending layer indices.
+    Raises `InputError`: fewer layers than stages, or no stage.
     """
     if not 1 <= num_stages <= num_layers:
         raise InputError(f"expected 1 to {num_layers} stages (one per layer), got {num_stages}")

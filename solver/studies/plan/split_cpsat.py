@@ -25,26 +25,13 @@ def search_split(
 ) -> Split | None:
     """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
 
-    Parameters
-    ----------
-    problem : SplitProblem
-        At least as many layers as stages.
-    start : tuple of int
-        Boundaries of a good split, whether or not it fits the memory.
-    least_device, least_stage : int
-        Proven lower bounds of the two objectives.
-    limit : float
-        Deterministic seconds for both together.
-
-    Returns
-    -------
-    Split or None
-        None where no split fits the memory.
-
-    Raises
-    ------
-    SplitUndecidedError
-        The limit was reached with neither a split that fits nor a proof.
+    `problem`: at least as many layers as stages.
+    `start`: boundaries of a good split, whether or not it fits the memory.
+    `least_device`, `least_stage`: proven lower bounds of the two objectives.
+    `limit`: deterministic seconds for both together.
+    Returns: none where no split fits the memory.
+    Raises `SplitUndecidedError`: the limit was reached with neither a split that fits
+        nor a proof.
     """
     model = _SplitModel(problem)
     best, fits = start, problem.fits(start)
@@ -74,17 +61,9 @@ def search_peak(problem: SplitProblem, limit: float) -> tuple[int, int]:
 
     Amounts of layers are rounded down to a share of all of them that CP-SAT counts reliably.
 
-    Parameters
-    ----------
-    problem : SplitProblem
-        At least as many layers as stages, without a capacity.
-    limit : float
-        Deterministic seconds.
-
-    Returns
-    -------
-    device, bytes : int
-        The fullest device under the best split that was found, and a bound for every split.
+    `problem`: at least as many layers as stages, without a capacity.
+    Returns: the fullest device under the best split that was found, and a bound for
+        every split.
     """
     outcome = _SplitModel(problem).minimise_peak(limit)
     held = [0] * problem.num_devices

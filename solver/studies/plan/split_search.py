@@ -49,14 +49,8 @@ class SplitBounds:
     one layer each for the stages before and after. All figures are at most those of
     `PipelineArrays` under any split, in ticks.
 
-    Parameters
-    ----------
-    builder : PipelineBuilder
-        Of the request.
-    configuration : Configuration
-        The configuration; its own split is ignored.
-    effort : SplitEffort
-        Limits of tables and lists.
+    `configuration`: the configuration; its own split is ignored.
+    `effort`: limits of tables and lists.
     """
 
     def __init__(
@@ -206,15 +200,7 @@ class SplitBounds:
     def below(self, limit: int) -> list[Boundaries] | None:
         """Return all splits that are not proved to take at least `limit` ticks.
 
-        Parameters
-        ----------
-        limit : int
-            A makespan.
-
-        Returns
-        -------
-        list of tuple of int, or None
-            Boundaries, a list that may be empty; None if there are too many.
+        Returns: boundaries, a list that may be empty; None if there are too many.
         """
         if not self._tables:
             return None
@@ -274,16 +260,7 @@ def _ring_ticks(amounts: np.ndarray, *, link: Link, members: int, tick: float) -
 class SplitSearch:
     """Searches the splits of candidates by their quick schedules.
 
-    Parameters
-    ----------
-    request : PlanRequest
-        With one profile.
-    params : PlanParams
-        Its budgets.
-    clock : Clock
-        Ends it.
-    runtime : RuntimeFamily, optional
-        Runs few orders, which are all that is allowed.
+    `runtime`: runs few orders, which are all that is allowed.
     """
 
     def __init__(
@@ -307,15 +284,7 @@ class SplitSearch:
     def schedule(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> QuickSchedule | None:
         """Return the best schedule of a pipeline by rules, or by what the request allows.
 
-        Parameters
-        ----------
-        arrays, rules
-            As for `QuickScheduler.by_rules`.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where nothing fits the memory.
+        Returns: none where nothing fits the memory.
         """
         if self._orders is not None:
             return self._orders.schedule(arrays)
@@ -333,17 +302,10 @@ class SplitSearch:
     def improved(self, candidate: Candidate, steps: int, seed: int = 0) -> PipelineArrays | None:
         """Return a split whose quick schedule is shorter than that of the candidate's split.
 
-        Parameters
-        ----------
-        candidate : Candidate
-            A candidate with a split.
-        steps, seed : int
-            Splits that are rated: the same ones on every machine while there is time.
-
-        Returns
-        -------
-        PipelineArrays or None
-            None where none was found.
+        `candidate`: a candidate with a split.
+        `steps`, `seed`: splits that are rated: the same ones on every machine while
+            there is time.
+        Returns: none where none was found.
         """
         rules, known = self.rules(candidate), dict[Boundaries, int | None]()
         search: LayerSearch
@@ -390,15 +352,7 @@ class SplitSearch:
     ) -> QuickSchedule | None:
         """Return the schedule of a sweep of a split.
 
-        Parameters
-        ----------
-        arrays, start, steps
-            As for `QuickScheduler.swept`; by default from the best justified schedule by rules.
-
-        Returns
-        -------
-        QuickSchedule or None
-            None where nothing fits the memory.
+        Returns: none where nothing fits the memory.
         """
         if start is None:
             rules = tuple(self._params.justified(rule) for rule in self._params.rules)
@@ -410,13 +364,9 @@ class SplitSearch:
     def list_others(self, candidate: Candidate, goodput: float) -> None:
         """List the splits of a candidate that may exceed a goodput, each with a quick schedule.
 
-        Parameters
-        ----------
-        candidate : Candidate
-            Gets them as its `others`, none if there are too many; a better one is exchanged for
-            its own split.
-        goodput : float
-            That of the winner; 0 for all that fit.
+        `candidate`: gets them as its `others`, none if there are too many; a better one
+            is exchanged for its own split.
+        `goodput`: that of the winner; 0 for all that fit.
         """
         tick, ticks = self._tick(candidate), NEVER
         if goodput:

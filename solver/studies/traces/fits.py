@@ -60,12 +60,10 @@ def refuse_early(part: Trace, tolerance: int | None = None) -> None:
 
     Raises `InputError` where an op starts before an op that it needs has ended; names file and op.
 
-    Parameters
-    ----------
-    part : Trace
-        One replica-step, checked. Devices are not compared where clocks have no common zero.
-    tolerance : int, optional
-        Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
+    `part`: one replica-step, checked. Devices are not compared where clocks have no
+        common zero.
+    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of`
+        says.
     """
     before, after = precedences_of(part)
     known = (part.device[before] == part.device[after]) | part.is_aligned
@@ -132,19 +130,9 @@ def kept_steps(trace: Trace, make: Callable[[Trace], Made]) -> tuple[Trace, list
 
     Raises the first `InputError` where no step is left.
 
-    Parameters
-    ----------
-    trace : Trace
-        A checked trace.
-    make : callable
-        Takes a replica-step; raises an `InputError` where its times are impossible.
-
-    Returns
-    -------
-    trace : Trace
-        The steps that are left, with a warning for each of the others.
-    made : list
-        What was made of their replicas, by step, then by replica.
+    `make`: takes a replica-step; raises an `InputError` where its times are impossible.
+    Returns: the steps that are left, with a warning for each of the others; what was
+        made of their replicas, by step, then by replica.
     """
     made: list[tuple[int, Made]] = []
     refused: dict[int, InputError] = {}

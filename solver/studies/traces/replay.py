@@ -36,17 +36,8 @@ class Recorded:
     def of(cls, part: Trace, unit: str | None = None) -> Recorded:
         """Make the instance and the problem of the compute ops of a replica-step.
 
-        Parameters
-        ----------
-        part : Trace
-            One replica-step, checked.
-        unit : str, optional
-            Time unit of the instance; by default that of the trace.
-
-        Returns
-        -------
-        Recorded
-            Not yet replayed.
+        `unit`: time unit of the instance; by default that of the trace.
+        Returns: not yet replayed.
         """
         compute = part.where(part.is_compute)
         instance = pipeline_of(compute, unit)
@@ -119,17 +110,10 @@ def least_time(length: IntArray, places: IntArray) -> int:
     That is the least time before its first op, all its work, and the least time after its last op:
     forwards of earlier stages, then backwards of earlier stages.
 
-    Parameters
-    ----------
-    length : int64[kinds, stages, micro-batches]
-        Durations; 0 where there is no such op.
-    places : int64[stages]
-        Device of each stage.
-
-    Returns
-    -------
-    int
-        In the unit of the durations.
+    `length`: int64[kinds, stages, micro-batches], durations; 0 where there is no such
+        op.
+    `places`: int64[stages], device of each stage.
+    Returns: in the unit of the durations.
     """
     back = length[B] + length[I]
     head = (np.cumsum(length[F], axis=0) - length[F]).min(axis=1)
@@ -155,17 +139,9 @@ def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
 
     Transfers are free: sends and receives that were recorded contain waiting.
 
-    Parameters
-    ----------
-    part : Trace
-        One replica-step, checked.
-    unit : str, optional
-        Time unit of the instance; by default that of the trace.
-
-    Returns
-    -------
-    PipelineInstance
-        Times are lists per stage and micro-batch; lengths are given where they were recorded.
+    `unit`: time unit of the instance; by default that of the trace.
+    Returns: times are lists per stage and micro-batch; lengths are given where they
+        were recorded.
     """
     unit = unit or part.unit
     compute = part.where(part.is_compute)
@@ -192,26 +168,12 @@ def median_instance(
 ) -> PipelineInstance:
     """Return one instance of a whole trace: the median duration of each stage and kind.
 
-    Parameters
-    ----------
-    trace : Trace
-        A checked trace.
-    fits : Fits
-        Its fits. The time for which a device is held after an op is part of the op's time, and
-        what a transfer takes beyond it is the latency.
-    name : str
-        Name of the instance.
-    change : callable
-        Makes the times of the instance of those that were fitted: nanoseconds by field, each
-        int64[stages, 1].
-    **fields
-        Fields of the instance that replace those of the trace.
-
-    Returns
-    -------
-    PipelineInstance
-        As many micro-batches as most replica-steps have; `description` says how far durations
-        spread and how much of the times is held.
+    `fits`: its fits. The time for which a device is held after an op is part of the
+        op's time, and what a transfer takes beyond it is the latency.
+    `name`: name of the instance.
+    `change`: makes the times of the instance of those that were fitted: nanoseconds by
+        field, each int64[stages, 1].
+    `fields`: fields of the instance that replace those of the trace.
     """
     compute = trace.where(trace.is_compute)
     counts = [int(part.microbatch.max()) + 1 for _, _, part in compute.parts()]
@@ -286,17 +248,9 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
 
     Raises `InputError` where an op would have to be moved by more than the tolerance.
 
-    Parameters
-    ----------
-    part : Trace
-        One replica-step, checked.
-    tolerance : int, optional
-        Most nanoseconds by which an op may be moved; by default as `tolerance_of` allows.
-
-    Returns
-    -------
-    RecordedStep
-        Its schedule starts at 0 and passes the checker.
+    `tolerance`: most nanoseconds by which an op may be moved; by default as
+        `tolerance_of` allows.
+    Returns: its schedule starts at 0 and passes the checker.
     """
     allowed = tolerance_of(part) if tolerance is None else tolerance
     part = aligned(part.where(part.is_compute))

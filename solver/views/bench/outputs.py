@@ -24,17 +24,7 @@ from ppsolve.solver.views.tables import FittingTable
 
 
 def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
-    """Return a report for the terminal.
-
-    Parameters
-    ----------
-    report : Report
-    verbose : bool
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Return a report for the terminal."""
     return Group(*_parts(report, verbose))
 
 
@@ -152,15 +142,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-s
 def html_report(report: Report, pictures: Mapping[str, Picture] | None = None) -> str:
     """Return a report as an HTML page; its tables can be sorted where scripts run.
 
-    Parameters
-    ----------
-    report : Report
-    pictures : mapping of str to Picture, optional
-        Pictures by name; None where they cannot be drawn.
-
-    Returns
-    -------
-    str
+    `pictures`: pictures by name; None where they cannot be drawn.
     """
     return "\n".join(_page(report, pictures)) + "\n"
 

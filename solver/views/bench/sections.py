@@ -88,17 +88,7 @@ def headline(report: Report) -> str:
 
 
 def about(report: Report, family: str | None = None) -> str:
-    """Return instances, time limits and machine of a report, or of one of its families.
-
-    Parameters
-    ----------
-    report : Report
-    family : str, optional
-
-    Returns
-    -------
-    str
-    """
+    """Return instances, time limits and machine of a report, or of one of its families."""
     totals = [part.total for part in report.families if family in (None, part.total.family)]
     count = counted(sum(total.instances for total in totals), "instance")
     families = _listed([total.family for total in totals], 3)
@@ -199,14 +189,8 @@ FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
 def method_fields(common: int, family: str) -> tuple[Field[rows.MethodRow], ...]:
     """Return the columns of methods that have a number of instances in common.
 
-    Parameters
-    ----------
-    common, family : int, str
-        That number, and the family whose name the instances need not repeat.
-
-    Returns
-    -------
-    tuple of Field
+    `common`, `family`: that number, and the family whose name the instances need not
+        repeat.
     """
     return (
         texts("method", lambda row: row.method.name),

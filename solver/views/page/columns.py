@@ -25,20 +25,11 @@ def columns_of(
 ) -> Columns:
     """Return a schedule as columns.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        n ops, starts in ticks.
-    causes : OpCauses
-    curves : iterable of AmountCurve
-    kinds : sequence of str
-        Kind as which each op is drawn, n names.
-
-    Returns
-    -------
-    dict
-        Columns of n numbers (``start``, ``duration``, ``kind``, ``stage``, ``microbatch``,
-        ``slack``, ``cause``, ``why``), lanes with their ops, precedences, strips, kinds.
+    `schedule`: n ops, starts in ticks.
+    `kinds`: kind as which each op is drawn, n names.
+    Returns: columns of n numbers (``start``, ``duration``, ``kind``, ``stage``,
+        ``microbatch``, ``slack``, ``cause``, ``why``), lanes with their ops,
+        precedences, strips, kinds.
     """
     problem, owner = schedule.problem, owners(schedule.problem)
     number = {name: index for index, name in enumerate(dict.fromkeys(kinds))}

@@ -23,17 +23,8 @@ def diagnosis_page(
 ) -> str:
     """Return the verdict as a page that loads nothing.
 
-    Parameters
-    ----------
-    found : Diagnosis
-    shown : sequence of PageSchedule
-        Recorded steps to draw below it.
-    warnings, commands : sequence of str
-        What was noticed on reading, and what to run next.
-
-    Returns
-    -------
-    str
+    `shown`: recorded steps to draw below it.
+    `warnings`, `commands`: what was noticed on reading, and what to run next.
     """
     head: list[tuple[str, RenderableType]] = [
         ("Verdict", diagnosis_report(found)),

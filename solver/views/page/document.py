@@ -27,25 +27,11 @@ def page(
 ) -> str:
     """Return the page of schedules and studies: an HTML document that loads nothing.
 
-    Parameters
-    ----------
-    shown : sequence of PageSchedule
-        Drawn one below the other on one time axis.
-    studies : sequence of (str, RenderableType)
-        A title, and what stands below it.
-    head : sequence of (str, RenderableType)
-        Titles and contents of sections above all others.
-    title : str
-        Title of the page; by default the names of what it shows.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InputError
-        Time units that no factor leads from one to the other.
+    `shown`: drawn one below the other on one time axis.
+    `studies`: a title, and what stands below it.
+    `head`: titles and contents of sections above all others.
+    `title`: title of the page; by default the names of what it shows.
+    Raises `InputError`: time units that no factor leads from one to the other.
     """
     shown = in_one_unit(shown)
     names = [name for name, _ in studies] or list(dict.fromkeys(e.instance.name for e in shown))

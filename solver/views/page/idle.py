@@ -116,18 +116,7 @@ class Idle:
 
 
 def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
-    """Return the idle time of every compute stream.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        Starts in ticks.
-    causes : OpCauses
-
-    Returns
-    -------
-    list of Idle
-    """
+    """Return the idle time of every compute stream."""
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
     walk, streams = _CauseWalk(schedule, causes), schedule.problem.span_resources.tolist()
     found = [_idle_of_stream(names[each], orders[each], schedule, walk) for each in streams]

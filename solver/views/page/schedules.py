@@ -97,16 +97,7 @@ class PageSchedule:
 
 
 def ratio_of_units(unit: str, wanted: str) -> float:
-    """Return the factor from one time unit to another; 1 where it is the same or unknown.
-
-    Parameters
-    ----------
-    unit, wanted : str
-
-    Returns
-    -------
-    float
-    """
+    """Return the factor from one time unit to another; 1 where it is the same or unknown."""
     known = UNITS_PER_SECOND
     if unit == wanted or unit not in known or wanted not in known:
         return 1.0
@@ -116,15 +107,7 @@ def ratio_of_units(unit: str, wanted: str) -> float:
 def readable_unit(unit: str, longest: float) -> str:
     """Return the unit itself, or the next larger one in which a time has at most six digits.
 
-    Parameters
-    ----------
-    unit : str
-    longest : float
-        The time, in that unit.
-
-    Returns
-    -------
-    str
+    `longest`: the time, in that unit.
     """
     units = list(UNITS_PER_SECOND)
     larger = units[units.index(unit) :] if unit in units else []
@@ -134,15 +117,8 @@ def readable_unit(unit: str, longest: float) -> str:
 def in_unit(result: Result, unit: str) -> Result:
     """Return a result with its times in another unit, its schedule as it is.
 
-    Parameters
-    ----------
-    result : Result
-    unit : str
-
-    Returns
-    -------
-    Result
-        Itself where no factor leads to the unit. Times in its reasons are told in it too.
+    Returns: itself where no factor leads to the unit. Times in its reasons are told in
+        it too.
     """
     own, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
 
@@ -196,22 +172,10 @@ def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
 def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[PageSchedule]:
     """Read the best schedule of a result, and those of some of its heuristics.
 
-    Parameters
-    ----------
-    data : object
-        Parsed JSON of a result that carries its instance.
-    source : str
-    heuristics : sequence of str
-        Names of entries of the result to be shown too.
-
-    Returns
-    -------
-    list of PageSchedule
-
-    Raises
-    ------
-    InputError
-        There is no instance, no whole schedule, or no schedule of a heuristic that is named.
+    `data`: parsed JSON of a result that carries its instance.
+    `heuristics`: names of entries of the result to be shown too.
+    Raises `InputError`: there is no instance, no whole schedule, or no schedule of a
+        heuristic that is named.
     """
     instance, schedule = schedule_in(data, source)
     model = kind_of(instance).documents(data.get("value_unit"))[0]

@@ -35,25 +35,12 @@ def gantt(
 ) -> Figure:
     """Return the chart of a schedule, with the memory in use below it.
 
-    Parameters
-    ----------
-    found : Result, HeuristicEntry or Plan
-        What has a schedule; of a plan its winner's is drawn.
-    instance : Instance, optional
-        What it schedules; by default the one that the result carries.
-    title : str, optional
-        First line, by default the instance and the method; empty for no lines above the chart.
-    inches : float
-        Width of the figure.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        There is no schedule in it, or matplotlib is not installed.
+    `found`: what has a schedule; of a plan its winner's is drawn.
+    `instance`: what it schedules; by default the one that the result carries.
+    `title`: first line, by default the instance and the method; empty for no lines
+        above the chart.
+    `inches`: width of the figure.
+    Raises `InputError`: there is no schedule in it, or matplotlib is not installed.
     """
     return schedule_figure(drawn_of(found, instance), title, inches)
 
@@ -68,19 +55,8 @@ def memory(
 ) -> Figure:
     """Return the memory in use over time against its capacity, device by device.
 
-    Parameters
-    ----------
-    found, instance, title, inches
-        As for `gantt`.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        There is no schedule or no memory in it, or matplotlib is not installed.
+    Raises `InputError`: there is no schedule or no memory in it, or matplotlib is not
+        installed.
     """
     return schedule_figure(drawn_of(found, instance), title, inches, has_rows=False)
 
@@ -91,20 +67,7 @@ def gaps(
 ) -> Figure:
     """Return the heuristics of a result as bars: how far each is over the best schedule.
 
-    Parameters
-    ----------
-    result : Result
-    title, inches
-        As for `gantt`; the first line is by default the instance.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        No heuristic has a value, or matplotlib is not installed.
+    Raises `InputError`: no heuristic has a value, or matplotlib is not installed.
     """
     from matplotlib.lines import Line2D
 
@@ -140,19 +103,6 @@ def gaps(
 def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches) -> Figure:
     """Return best values and bounds over memory or micro-batches.
 
-    Parameters
-    ----------
-    found : Curve
-    title, inches
-        As for `gantt`; the first line is by default the instance.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        Nothing is known of any point, or matplotlib is not installed.
+    Raises `InputError`: nothing is known of any point, or matplotlib is not installed.
     """
     return curve_figure(found, found.instance if title is None else title, inches)

@@ -83,13 +83,7 @@ def amount_legend(curves: Sequence[AmountCurve]) -> list[Artist]:
 def draw_amounts(axes: Axes, curves: Sequence[AmountCurve], window: Window, row: float) -> None:
     """Draw amounts over time one below the other, each up to its largest amount or its cap.
 
-    Parameters
-    ----------
-    axes : Axes
-    curves : sequence of AmountCurve
-    window : (float, float)
-    row : float
-        Height of each, in points.
+    `row`: height of each, in points.
     """
     for place, curve in enumerate(curves, 1):
         steps = _steps(curve, window)
@@ -132,14 +126,8 @@ def _label_rows(axes: Axes, names: Sequence[str], ends: Sequence[str], row: floa
 def frame_chart(axes: Axes, chart: Chart, row: float, bound: float | None = None) -> None:
     """Draw all of a chart but its ops: names of rows, idle time, iterations and the bound.
 
-    Parameters
-    ----------
-    axes : Axes
-    chart : Chart
-    row : float
-        Height of a row, in points.
-    bound : float, optional
-        Proven bound, drawn where it is within the window.
+    `row`: height of a row, in points.
+    `bound`: proven bound, drawn where it is within the window.
     """
     first, last = chart.window
     for place, each in enumerate(chart.rows):
@@ -184,17 +172,9 @@ class Piece:
 def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]:
     """Return the stretches of a row, each in one colour.
 
-    Parameters
-    ----------
-    bars : sequence of Bar
-    window : (float, float)
-    points : float
-        Width of the row.
-
-    Returns
-    -------
-    list of Piece
-        Ops that take time, cut to the window; or columns, where half of them are too narrow.
+    `points`: width of the row.
+    Returns: ops that take time, cut to the window; or columns, where half of them are
+        too narrow.
     """
     first, last = window
     seen = [bar for bar in bars if bar.end > bar.start and bar.end > first and bar.start < last]
@@ -215,18 +195,9 @@ def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]
 def name_of(piece: Piece, points: float, size: float) -> str:
     """Return the longest name of an op that fits, empty where none does.
 
-    Parameters
-    ----------
-    piece : Piece
-    points : float
-        Its width.
-    size : float
-        Of letters, in points.
-
-    Returns
-    -------
-    str
-        Letter and micro-batch, else the micro-batch alone; names of other ops, else their letter.
+    `size`: of letters, in points.
+    Returns: letter and micro-batch, else the micro-batch alone; names of other ops,
+        else their letter.
     """
     label, letter = printable(piece.bar.label), printable(piece.bar.letter)
     short = (label.removeprefix(letter),) if piece.bar.kind in ACTION_KINDS else ()
@@ -238,13 +209,7 @@ def name_of(piece: Piece, points: float, size: float) -> str:
 def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
     """Paint the ops of a chart, and write the names that fit.
 
-    Parameters
-    ----------
-    axes : Axes
-        Framed by `frame_chart`.
-    chart : Chart
-    row, points : float
-        Height of a row and width of all, in points.
+    `row`, `points`: height of a row and width of all, in points.
     """
     scale = points / (chart.window[1] - chart.window[0])
     placed = [
@@ -313,13 +278,7 @@ def legend_of(chart: Chart) -> list[Artist]:
 
 
 def name_times(axes: Axes, unit: str) -> None:
-    """Name the axis of time of the lowest panel and write round times below it.
-
-    Parameters
-    ----------
-    axes : Axes
-    unit : str
-    """
+    """Name the axis of time of the lowest panel and write round times below it."""
     from matplotlib.ticker import MaxNLocator
 
     count = int(axes.figure.get_figwidth())  # type: ignore[union-attr]
@@ -333,23 +292,10 @@ def schedule_figure(
 ) -> Figure:
     """Return the figure of a schedule: its chart, with amounts over time below it.
 
-    Parameters
-    ----------
-    drawn : Drawn
-    title : str, optional
-        First line, by default the instance and the method; empty for no lines above.
-    inches : float
-    has_rows : bool
-        Draw the rows of devices; else the amounts alone.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    InputError
-        There is nothing to draw, or there are too many rows.
+    `title`: first line, by default the instance and the method; empty for no lines
+        above.
+    `has_rows`: draw the rows of devices; else the amounts alone.
+    Raises `InputError`: there is nothing to draw, or there are too many rows.
     """
     chart, curves = drawn.chart, drawn.curves
     if chart.window[1] <= chart.window[0] or not chart.rows:

@@ -74,20 +74,9 @@ def sheet_of(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels one below the other on one axis, and a legend below them.
 
-    Parameters
-    ----------
-    inches : float
-        Its width.
-    heights : sequence of float
-        Of the panels, in points.
-    legend : sequence of Artist
-        Patches and lines with labels.
-    lines : int
-        Lines of text above panels, in all.
-
-    Returns
-    -------
-    (Figure, list of Axes)
+    `heights`: of the panels, in points.
+    `legend`: patches and lines with labels.
+    `lines`: lines of text above panels, in all.
     """
     from matplotlib.figure import Figure
 
@@ -119,13 +108,8 @@ def width_in(axes: Axes) -> float:
 def write_title(axes: Axes, title: str, caption: str = "", *, above: int = 0) -> None:
     """Write a title above a panel, and a caption below it.
 
-    Parameters
-    ----------
-    axes : Axes
-    title, caption : str
-        Where the title is empty nothing is written.
-    above : int
-        Lines that stay free between them and the panel.
+    `title`, `caption`: where the title is empty nothing is written.
+    `above`: lines that stay free between them and the panel.
     """
     if not title:
         return

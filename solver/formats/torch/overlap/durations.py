@@ -58,15 +58,8 @@ def _is_extern(kernel: Any) -> bool:
 def measured_share(durations: Estimates, nodes: Sequence[Any]) -> float:
     """Add up which share of the run time of nodes was measured.
 
-    Parameters
-    ----------
-    durations, nodes
-        The run times, and the scheduler nodes of a graph.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
+    `durations`, `nodes`: the run times, and the scheduler nodes of a graph.
+    Returns: from 0 to 1.
     """
     times = [(durations(node), durations.measured(node)) for node in nodes]
     total = sum(time for time, _ in times)

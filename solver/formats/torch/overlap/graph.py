@@ -41,13 +41,8 @@ class CompiledGraph:
     def of(cls, nodes: Sequence[Any], collectives: Collectives = "chained") -> CompiledGraph:
         """Read the graph that is being compiled.
 
-        Parameters
-        ----------
-        nodes : sequence of BaseSchedulerNode
-            As a pass of ``reorder_for_compute_comm_overlap_passes`` gets them.
-        collectives : {"chained", "frozen", "free"}
-            Keep Inductor's one order of the collectives of all groups, keep the order within each
-            group, or choose it.
+        `collectives`: keep Inductor's one order of the collectives of all groups, keep
+            the order within each group, or choose it.
         """
         from torch._inductor.virtualized import V
 
@@ -80,18 +75,10 @@ class CompiledGraph:
     def broken(self, order: Sequence[Any], cap: float | None = None) -> str | None:
         """Describe what is wrong with an order of the nodes; Inductor itself checks nothing.
 
-        Parameters
-        ----------
-        order : sequence of BaseSchedulerNode
-            The nodes in another order.
-        cap : float, optional
-            Most bytes by Inductor's own estimate.
-
-        Returns
-        -------
-        str or None
-            The first broken rule: each node once, behind every real, weak and fake dependency, and
-            the memory below the cap; None for a valid order.
+        `order`: the nodes in another order.
+        `cap`: most bytes by Inductor's own estimate.
+        Returns: the first broken rule: each node once, behind every real, weak and fake
+            dependency, and the memory below the cap; None for a valid order.
         """
         if len(order) != len(self.nodes) or {*map(id, order)} != {*map(id, self.nodes)}:
             return "it does not hold every node once"
@@ -136,20 +123,11 @@ class CompiledGraph:
     def instance(self, durations: Durations, name: str, cap: float | None) -> OverlapInstance:
         """Return the graph as an overlap instance.
 
-        Parameters
-        ----------
-        durations : Durations
-            Run time of each node in ms; waits are not asked.
-        name : str
-            Name of the instance.
-        cap : float, optional
-            Most bytes at once, as Inductor counts them.
-
-        Returns
-        -------
-        OverlapInstance
-            Node i has the name of scheduler node i; times in us. A collective that nobody waits for
-            has a wait of its own behind all nodes.
+        `durations`: run time of each node in ms; waits are not asked.
+        `name`: name of the instance.
+        `cap`: most bytes at once, as Inductor counts them.
+        Returns: node i has the name of scheduler node i; times in us. A collective that
+            nobody waits for has a wait of its own behind all nodes.
         """
         nodes = [self._node(node, durations) for node in self.nodes]
         self._pair_waits(nodes)

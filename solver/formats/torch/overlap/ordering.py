@@ -52,15 +52,7 @@ class OverlapPass:
     def __call__(self, nodes: Sequence[Any]) -> list[Any]:
         """Return the nodes in the order in which Inductor should emit them.
 
-        Parameters
-        ----------
-        nodes : sequence of BaseSchedulerNode
-            The scheduler nodes of one graph.
-
-        Returns
-        -------
-        list of BaseSchedulerNode
-            The same nodes.
+        `nodes`: the scheduler nodes of one graph.
         """
         given = list(nodes)
         self.graphs += 1
@@ -134,17 +126,8 @@ class OverlapPass:
 def best_order(instance: OverlapInstance, time_limit: float) -> list[str] | None:
     """Return the names of the scheduler nodes in the best program order found.
 
-    Parameters
-    ----------
-    instance : OverlapInstance
-        What `CompiledGraph.instance` made.
-    time_limit : float
-        Seconds.
-
-    Returns
-    -------
-    list of str or None
-        Without the waits that the instance has beside the nodes; None where nothing was found.
+    Returns: without the waits that the instance has beside the nodes; None where
+        nothing was found.
     """
     from ppsolve.solver.api.api import optimize
 
@@ -172,13 +155,7 @@ def _version() -> str:
 
 
 def overlap_pass(**options: Any) -> OverlapPass:
-    """Return a pass for ``config.reorder_for_compute_comm_overlap_passes``.
-
-    Parameters
-    ----------
-    **options
-        Fields of `OverlapPass`.
-    """
+    """Return a pass for ``config.reorder_for_compute_comm_overlap_passes``."""
     folder = options.pop("cache", default_folder())
     return OverlapPass(cache=folder, **options)
 
@@ -191,13 +168,7 @@ def default_folder() -> str:
 
 @contextmanager
 def use_overlap_pass(**options: Any) -> Iterator[OverlapPass]:
-    """Let Inductor order what it compiles inside the block by `overlap_pass`.
-
-    Parameters
-    ----------
-    **options
-        As for `overlap_pass`.
-    """
+    """Let Inductor order what it compiles inside the block by `overlap_pass`."""
     from torch._inductor import config
 
     chosen = overlap_pass(**options)

@@ -21,21 +21,11 @@ def agreed_order(digest: str, solve: Solve, patience: float, group: Any = None) 
     process group, then tells its answer. Ranks that wait in vain keep their order: as orders keep
     the collectives as they are, that is slower but hangs nothing.
 
-    Parameters
-    ----------
-    digest : str
-        Hash of the graph, its durations and the options.
-    solve : callable
-        Returns the names of the nodes in order, or None.
-    patience : float
-        Seconds for which ranks wait for one another.
-    group : torch.distributed.ProcessGroup, optional
-        The ranks; all by default.
-
-    Returns
-    -------
-    list of str or None
-        None where ranks have different graphs, or there is no answer.
+    `digest`: hash of the graph, its durations and the options.
+    `solve`: returns the names of the nodes in order, or None.
+    `patience`: seconds for which ranks wait for one another.
+    `group`: the ranks; all by default.
+    Returns: none where ranks have different graphs, or there is no answer.
     """
     import torch.distributed as dist
 

@@ -157,15 +157,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     A split backward is one visit. A transfer occupies a queue of its sender: one per link where
     links are modelled, else one for both directions, whatever it occupies of the receiver.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    problem : Problem
-
-    Returns
-    -------
-    Route
-        Durations in ticks, memory in whole units of each pool.
+    Returns: durations in ticks, memory in whole units of each pool.
     """
     devices, shape = np.array(instance.stage_to_device), RouteShape(instance.num_stages)
     stage, sends = shape.stage(shape.positions), shape.is_transfer(shape.positions)
@@ -188,15 +180,8 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
 def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     """Return the ops of each visit: the first and the last, of split backwards.
 
-    Parameters
-    ----------
-    problem : Problem
-    shape : RouteShape
-
-    Returns
-    -------
-    int64[2, V, m]
-        Op numbers; `FREE` for the second of one op, and both of a transfer that takes no op.
+    Returns: int64[2, V, m], op numbers; `FREE` for the second of one op, and both of a
+        transfer that takes no op.
     """
     forward, sends = shape.is_forward(shape.positions), shape.is_transfer(shape.positions)
     is_split = BACKWARD_INPUT in problem.kinds
@@ -249,12 +234,9 @@ class FirstCome:
 class InTurn:
     """Serves by a plan, and waits for what is next in it.
 
-    Parameters
-    ----------
-    plan : iterable of keys
-        Key of each visit in the order in which they are served.
-    key : callable
-        Returns the key of a visit; of several with one key the first to arrive is served.
+    `plan`: key of each visit in the order in which they are served.
+    `key`: returns the key of a visit; of several with one key the first to arrive is
+        served.
     """
 
     def __init__(self, plan: Iterable[Hashable], key: Callable[[Visit], Hashable]) -> None:
@@ -276,12 +258,8 @@ class InTurn:
 class BackwardsFirst:
     """Serves backwards before forwards, and of each the lowest micro-batch.
 
-    Parameters
-    ----------
-    is_forward : callable
-        Says if a position is on the way there.
-    limit : int
-        Most forwards that are served ahead of backwards.
+    `is_forward`: says if a position is on the way there.
+    `limit`: most forwards that are served ahead of backwards.
     """
 
     def __init__(self, is_forward: Callable[[int], bool], limit: int) -> None:
@@ -325,17 +303,8 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
     At every event each idle queue may start one visit, by the number of the queue. What ends at
     one moment is handled together (DynaPipe's simulator, Jiang et al., EuroSys 2024).
 
-    Parameters
-    ----------
-    route : Route
-        All micro-batches are at its first position at time 0, in their order.
-    servers : sequence of Server
-    waits : Waits, optional
-
-    Returns
-    -------
-    RouteRun
-        Not complete where queues wait for each other.
+    `route`: all micro-batches are at its first position at time 0, in their order.
+    Returns: not complete where queues wait for each other.
     """
     return _Events(route, servers, waits or {}).run()
 

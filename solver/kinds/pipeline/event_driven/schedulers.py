@@ -92,15 +92,7 @@ def strict_1f1b(route: Route, waits: Waits | None = None) -> RouteRun:
     The order of each device is one of micro-batches and directions; which of its stages has a turn
     is what has arrived.
 
-    Parameters
-    ----------
-    route : Route
-    waits : Waits, optional
-        Visits that wait for others besides.
-
-    Returns
-    -------
-    RouteRun
+    `waits`: visits that wait for others besides.
     """
     shape, last = route.shape, route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]
@@ -125,15 +117,6 @@ def turns_1f1b(route: Route, device: int) -> list[Turn]:
     The lead is that of Megatron (Narayanan et al. 2021): devices behind this one, twice and a
     group of micro-batches per further chunk where stages are interleaved. Then a forward and a
     backward in turn, then the backwards that are left.
-
-    Parameters
-    ----------
-    route : Route
-    device : int
-
-    Returns
-    -------
-    list of Turn
     """
     devices, count = route.num_devices, route.num_microbatches
     chunks = route.shape.num_stages // devices
@@ -166,17 +149,9 @@ def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
     next round; only transfers of what a round computes go out in that round, from its start, as
     published: where transfers take time, no real schedule does that.
 
-    Parameters
-    ----------
-    route : Route
-    keeps_room : bool
-        Put off a forward that would need more memory than its device has; never one of the first
-        micro-batch, or of one that the device has begun.
-
-    Returns
-    -------
-    RouteRun
-        Starts and orders; not complete where all that is left is put off.
+    `keeps_room`: put off a forward that would need more memory than its device has;
+        never one of the first micro-batch, or of one that the device has begun.
+    Returns: starts and orders; not complete where all that is left is put off.
     """
     return _Rounds(route, keeps_room=keeps_room).run()
 
@@ -286,22 +261,10 @@ class EventDriven:
     def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
         """Run the scheduler.
 
-        Parameters
-        ----------
-        request : Request
-        permutation : int64[m], optional
-            The micro-batch at each place of the order; by index by default.
-
-        Returns
-        -------
-        Proposal
-
-        Raises
-        ------
-        NotApplicableError
-            It sends ahead, and transfers take time.
-        HeuristicFailedError
-            The queues wait for each other.
+        `permutation`: int64[m], optional, the micro-batch at each place of the order;
+            by index by default.
+        Raises `NotApplicableError`: it sends ahead, and transfers take time;
+            `HeuristicFailedError`: the queues wait for each other.
         """
         route = route_of(request.instance, request.problem)
         sending = route.shape.is_transfer(route.shape.positions)

@@ -16,12 +16,8 @@ from ppsolve.solver.kinds.pipeline.layers.linear import DeviceMemory
 class MemoryFit:
     """Recomputes more where memory is exceeded, and less where there is room.
 
-    Parameters
-    ----------
-    layers : Layers
-        Their types; those that take no less time and memory than another one are not used.
-    memory : sequence of DeviceMemory
-        Of all devices.
+    `layers`: their types; those that take no less time and memory than another one are
+        not used.
     """
 
     def __init__(self, layers: Layers, memory: Sequence[DeviceMemory]) -> None:
@@ -37,18 +33,9 @@ class MemoryFit:
     ) -> IntArray | None:
         """Return a split with other types on some stages, None where nothing fits.
 
-        Parameters
-        ----------
-        counts : int64[types, S]
-            The split.
-        changed : bool[S]
-            Whose devices get other types.
-        draw : Random
-            Chooses the types.
-
-        Returns
-        -------
-        int64[types, S] or None
+        `counts`: int64[types, S].
+        `changed`: bool[S], whose devices get other types.
+        Returns: int64[types, S] or None.
         """
         fitted = counts.copy()
         for memory in self._memory:

@@ -30,16 +30,7 @@ class SplitTimes:
 
     @classmethod
     def of(cls, instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
-        """Return the times of the layers of a pipeline in ticks.
-
-        Parameters
-        ----------
-        instance, scale : PipelineInstance, TimeScale
-
-        Returns
-        -------
-        SplitTimes
-        """
+        """Return the times of the layers of a pipeline in ticks."""
         layers = instance.layers
         assert layers is not None
         fields = tuple(TIME_FIELDS[kind] for kind in layers.body.by_kind())
@@ -80,17 +71,10 @@ def memory_of_devices(
 ) -> list[DeviceMemory]:
     """Return the memory of each device as sums over layers.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    in_flight : sequence of int64[rows, stages of a device], optional
-        Micro-batches in flight under an order; by default one, as in any order.
-
-    Returns
-    -------
-    list of DeviceMemory
-        Empty without a limit of memory.
+    `instance`: a pipeline with layers.
+    `in_flight`: sequence of int64[rows, stages of a device], optional, micro-batches in
+        flight under an order; by default one, as in any order.
+    Returns: empty without a limit of memory.
     """
     memory, layers = instance.memory, instance.layers
     if memory is None or layers is None:
@@ -122,17 +106,9 @@ def memory_of_devices(
 def peaks_of_order(stage_to_device: Sequence[int], orders: Sequence[Any]) -> list[IntArray]:
     """Return the micro-batches in flight at the forwards of each device under an order.
 
-    Parameters
-    ----------
-    stage_to_device : sequence of int
-        Device of each stage.
-    orders : sequence of Order
-        Of each device.
-
-    Returns
-    -------
-    list of int64[rows, stages of the device]
-        Rows that no other row exceeds everywhere.
+    `stage_to_device`: device of each stage.
+    Returns: list of int64[rows, stages of the device], rows that no other row exceeds
+        everywhere.
     """
     return list(map(fullest_rows, in_flight_of(stage_to_device, orders)))
 
@@ -147,17 +123,8 @@ def in_flight_of(
 ) -> list[IntArray]:
     """Return all numbers of micro-batches in flight at the forwards of each device.
 
-    Parameters
-    ----------
-    stage_to_device, orders
-        As of `peaks_of_order`.
-    at : sequence of int, optional
-        Stages whose forwards count; all by default.
-
-    Returns
-    -------
-    list of int64[rows, stages of the device]
-        Rows that differ.
+    `at`: stages whose forwards count; all by default.
+    Returns: list of int64[rows, stages of the device], rows that differ.
     """
     found, devices = [], np.array(stage_to_device)
     last = COMPUTE_KINDS.index(BACKWARD_WEIGHT), COMPUTE_KINDS.index(BACKWARD)

@@ -30,14 +30,9 @@ class LayerModel:
     A device is busy for the work of all micro-batches, from the first forward of its first stage to
     what must follow its last backward: no schedule is shorter, in any order.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    scale : TimeScale
-        Its tick.
-    in_flight : sequence of int64[rows, stages of a device], optional
-        Micro-batches in flight under an order; by default one, as in any order.
+    `instance`: a pipeline with layers.
+    `in_flight`: sequence of int64[rows, stages of a device], optional, micro-batches in
+        flight under an order; by default one, as in any order.
     """
 
     def __init__(
@@ -96,27 +91,14 @@ class LayerModel:
     def add_path(self, ops: IntArray, fixed: int) -> None:
         """Demand that the makespan is as long as a path under the order.
 
-        Parameters
-        ----------
-        ops : int64[fields, S]
-            Ops of the path.
-        fixed : int
-            Ticks that pass beside them.
+        `ops`: int64[fields, S], ops of the path.
+        `fixed`: ticks that pass beside them.
         """
         path = sum(int(ops[k, s]) * self._time(k, s) for k, s in np.argwhere(ops).tolist())
         self.cp.add(self.makespan >= path + fixed)
 
     def solve(self, limits: SearchLimits, clock: Clock) -> SplitAnswer:
-        """Return the best split that is found in time.
-
-        Parameters
-        ----------
-        limits, clock : SearchLimits, Clock
-
-        Returns
-        -------
-        SplitAnswer
-        """
+        """Return the best split that is found in time."""
         seconds = clock.left if clock.is_limited else None
         solver = configured(replace(limits, seconds=seconds))
         status = solver.solve(self.cp)

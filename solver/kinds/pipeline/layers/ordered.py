@@ -48,12 +48,8 @@ class OrderedSplits:
 
     Transfers that share a link go in the order of the even split.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with layers.
-    heuristic : Heuristic
-        Has an order that does not depend on times.
+    `instance`: a pipeline with layers.
+    `heuristic`: has an order that does not depend on times.
     """
 
     def __init__(self, instance: PipelineInstance, heuristic: Heuristic) -> None:
@@ -104,21 +100,9 @@ class OrderedSplits:
     def search(self, clock: Clock, enough: int, seed: int = 1, steps: int = 10**9) -> SplitAnswer:
         """Search the best split.
 
-        Parameters
-        ----------
-        clock : Clock
-            Its time.
-        enough : int
-            Makespan in ticks at which nothing better is asked for.
-        seed : int
-            First random number.
-        steps : int
-            Splits that are rated at the most.
-
-        Returns
-        -------
-        SplitAnswer
-            The split, and a bound on those under this order.
+        `enough`: makespan in ticks at which nothing better is asked for.
+        `steps`: splits that are rated at the most.
+        Returns: the split, and a bound on those under this order.
         """
         found = self._by_paths(clock.share(PROOF_SHARE))
         if found.is_infeasible:

@@ -26,28 +26,13 @@ SWAPS = 0.15
 class LayerSearch:
     """Moves layers between stages and types where schedules get shorter.
 
-    Parameters
-    ----------
-    rate : callable
-        Rates a split.
-    seed : int
-        First random number.
-    steps : int
-        Splits that are rated at the most.
-    fitted : callable, optional
-        Returns a split with other types on changed stages (bool[S]), None where none fits.
-    heat : float
-        Share of the makespan by which a worse split is taken at the beginning.
-    by_clock : bool
-        Let the temperature fall with the clock too; without it the search is the same on every
-        machine.
-
-    Attributes
-    ----------
-    best : int64[types, S] or None
-        The best split.
-    value : int or None
-        Its makespan.
+    `steps`: splits that are rated at the most.
+    `fitted`: returns a split with other types on changed stages (bool[S]), None where
+        none fits.
+    `heat`: share of the makespan by which a worse split is taken at the beginning.
+    `by_clock`: let the temperature fall with the clock too; without it the search is
+        the same on every machine.
+    `best`: int64[types, S] or None.
     """
 
     def __init__(
@@ -69,14 +54,8 @@ class LayerSearch:
     def run(self, start: IntArray, clock: Clock, enough: int) -> None:
         """Anneal from a split until the time is over or a schedule is short enough.
 
-        Parameters
-        ----------
-        start : int64[types, S]
-            The split.
-        clock : Clock
-            Its time.
-        enough : int
-            Makespan in ticks at which nothing better can be.
+        `start`: int64[types, S].
+        `enough`: makespan in ticks at which nothing better can be.
         """
         current, value = start, self._try(start)
         first = self._used

@@ -87,16 +87,8 @@ SPLIT_HEURISTICS = tuple(
 def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
     """Search over splits by list schedules, from the best one known.
 
-    Parameters
-    ----------
-    turn : Turn
-    again : int
-        Added to the seed.
-
-    Returns
-    -------
-    StopReason or None
-        What ended a deterministic search.
+    `again`: added to the seed.
+    Returns: what ended a deterministic search.
     """
     task, board = turn.task, turn.board
     units = turn.options.limits(turn.clock).deterministic
@@ -121,14 +113,7 @@ def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
 def search_again(turn: Turn) -> StopReason | None:
     """Search splits with other seeds, and the orders of each better one, until time is over.
 
-    Parameters
-    ----------
-    turn : Turn
-
-    Returns
-    -------
-    StopReason or None
-        What ended the last search of orders.
+    Returns: what ended the last search of orders.
     """
     again, reason = 0, None
     while turn.clock.is_limited and not (turn.clock.is_over or turn.board.is_good_enough or reason):
@@ -156,14 +141,8 @@ class LayersTask(ChoiceTask):
 
     Every split has a problem of its own; `problem` is that of an even one.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind of pipelines.
-    instance : PipelineInstance
-        The pipeline.
-    problem : Problem
-        That of an even split.
+    `kind`: the kind of pipelines.
+    `problem`: that of an even split.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = LAYER_STEPS

@@ -41,19 +41,11 @@ class Alternative:
 def alternatives_of(problems: ModeProblems, best: Schedule, clock: Clock) -> Iterator[Alternative]:
     """Yield every other mode of every stage, with as good a schedule as the time allows.
 
-    Parameters
-    ----------
-    problems : ModeProblems
-        Problems of all choices.
-    best : Schedule
-        The best schedule; all stages but one keep its modes.
-    clock : Clock
-        Its time is shared by all of them; those after its end are left out.
-
-    Yields
-    ------
-    Alternative
-        By stage; orders are searched where a list schedule is not far above the best.
+    `problems`: problems of all choices.
+    `best`: the best schedule; all stages but one keep its modes.
+    `clock`: its time is shared by all of them; those after its end are left out.
+    Yields: by stage; orders are searched where a list schedule is not far above the
+        best.
     """
     choice = best.problem.choice
     stages, modes = range(choice.shape[0]), range(len(problems.modes.names))

@@ -42,17 +42,10 @@ class _OrderedChoice:
 class OrderedModes:
     """Choices of modes of one pipeline, each timed under one order.
 
-    Parameters
-    ----------
-    request : Request
-        The pipeline and its relaxed problem.
-    orders : sequence of Order, optional
-        The order of each device; by default that of the first published schedule that applies.
-
-    Raises
-    ------
-    NotApplicableError
-        No published order suits the placement.
+    `request`: the pipeline and its relaxed problem.
+    `orders`: the order of each device; by default that of the first published schedule
+        that applies.
+    Raises `NotApplicableError`: no published order suits the placement.
     """
 
     def __init__(self, request: Request, orders: Sequence[Order] | None = None) -> None:
@@ -65,15 +58,8 @@ class OrderedModes:
     def timed(self, choice: IntArray, *, waits: bool = False) -> _OrderedChoice:
         """Time the order with a choice of modes.
 
-        Parameters
-        ----------
-        choice : int64[S, m]
-        waits : bool
-            Recomputing waits for the gradient, as a part of the backward does.
-
-        Returns
-        -------
-        _OrderedChoice
+        `choice`: int64[S, m].
+        `waits`: recomputing waits for the gradient, as a part of the backward does.
         """
         if not self.modes.allows(choice):
             raise NotApplicableError(f"needs other decisions than by {self.modes.decide}")

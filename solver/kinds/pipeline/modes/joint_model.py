@@ -35,15 +35,9 @@ class MemoryEvent(NamedTuple):
 def add_reservoir(cp: cp_model.CpModel, events: list[MemoryEvent], limit: Fraction) -> bool:
     """Keep what is taken from a pool within a limit.
 
-    Parameters
-    ----------
-    cp, events, limit
-        The model, what happens to the pool, and the most that may be taken.
-
-    Returns
-    -------
-    bool
-        Whether the levels are small enough to be trusted.
+    `cp`, `events`, `limit`: the model, what happens to the pool, and the most that may
+        be taken.
+    Returns: whether the levels are small enough to be trusted.
     """
     if limit < 0:
         cp.add_bool_or([])
@@ -62,10 +56,7 @@ class ChoiceModel:
 
     It is searched as models of problems are, see `ppsolve.solver.exact.search.CpsatSearch`.
 
-    Parameters
-    ----------
-    lower, upper : int
-        Smallest and largest makespan to look for.
+    `lower`, `upper`: smallest and largest makespan to look for.
     """
 
     start: list[Any]
@@ -100,12 +91,8 @@ class JointModel(ChoiceModel):
     The ops that every mode has come first, with the numbers that they have where all is kept; each
     mode adds optional ops.
 
-    Parameters
-    ----------
-    problems : ModeProblems
-        Problems of all choices.
-    lower, upper : int
-        Smallest and largest makespan to look for, in ticks.
+    `problems`: problems of all choices.
+    `lower`, `upper`: smallest and largest makespan to look for, in ticks.
     """
 
     def __init__(self, problems: ModeProblems, lower: int, upper: int) -> None:

@@ -46,12 +46,7 @@ FIRST_CHOICES, FEW_RULES = 12, 3
 class ModeProblems:
     """Problems of all choices, with one tick.
 
-    Parameters
-    ----------
-    modes : MemoryModes
-        The modes of a pipeline.
-    scale : TimeScale, optional
-        Its tick.
+    `modes`: the modes of a pipeline.
     """
 
     def __init__(self, modes: MemoryModes, scale: TimeScale | None = None) -> None:
@@ -68,17 +63,9 @@ class ModeProblems:
     def bound(self, implied: ImpliedOrder, enough: int = INFEASIBLE) -> int:
         """Return the best analytic bound of a choice.
 
-        Parameters
-        ----------
-        implied : ImpliedOrder
-            The problem of the choice.
-        enough : int
-            Ticks; no rule is begun once one has proved as much.
-
-        Returns
-        -------
-        int
-            Ticks; `INFEASIBLE` where memory holds too little.
+        `implied`: the problem of the choice.
+        `enough`: ticks; no rule is begun once one has proved as much.
+        Returns: ticks; `INFEASIBLE` where memory holds too little.
         """
         try:
             _ = implied.full

@@ -20,16 +20,9 @@ MODES = "modes"
 class ModeSearch:
     """Changes modes where list schedules get shorter.
 
-    Parameters
-    ----------
-    problems : ModeProblems
-        Problems of all choices.
-    board : Board
-        Where schedules are proposed.
-    seed : int
-        First random number.
-    steps : int
-        Choices that are rated at the most.
+    `problems`: problems of all choices.
+    `board`: where schedules are proposed.
+    `steps`: choices that are rated at the most.
     """
 
     def __init__(self, problems: ModeProblems, board: Board, seed: int, steps: int) -> None:

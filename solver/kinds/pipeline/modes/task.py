@@ -140,16 +140,7 @@ class ModesTask(ChoiceTask):
     Every choice of modes has a problem of its own; `problem` is the relaxed one, whose bounds hold
     for all choices.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind of pipelines.
-    instance : PipelineInstance
-        The pipeline.
-    modes : MemoryModes
-        Its modes.
-    problem : Problem
-        The relaxed problem.
+    `kind`: the kind of pipelines.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = MODE_STEPS

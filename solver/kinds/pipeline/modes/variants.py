@@ -40,16 +40,9 @@ class _StageGroup:
 class Variants:
     """Open choices with their bounds, the least first.
 
-    Parameters
-    ----------
-    problems : ModeProblems
-        Problems of all choices.
-    board : Board
-        Where schedules and the least bound of all open choices are reported.
-    limits : SearchLimits
-        Limits of the whole search.
-    params : ModesParams
-        Budgets.
+    `problems`: problems of all choices.
+    `board`: where schedules and the least bound of all open choices are reported.
+    `limits`: limits of the whole search.
     """
 
     def __init__(

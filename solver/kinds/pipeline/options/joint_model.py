@@ -26,14 +26,10 @@ class OptionsModel(ChoiceModel):
     their own: CP-SAT 9.15 calls feasible models infeasible whose optional intervals of alternatives
     share both a start and an end. An op of no time occupies nothing; it may run inside another one.
 
-    Parameters
-    ----------
-    problem : OpenProblem
-    lower, upper : int
-        Smallest and largest makespan to look for, in ticks.
-    only : sequence of int, optional
-        Resources that hold one op at a time; by default all. Ops of no such resource take their
-        least time and get into nobody's way, so that a bound of the model holds for the whole.
+    `lower`, `upper`: smallest and largest makespan to look for, in ticks.
+    `only`: resources that hold one op at a time; by default all. Ops of no such
+        resource take their least time and get into nobody's way, so that a bound of the
+        model holds for the whole.
     """
 
     def __init__(

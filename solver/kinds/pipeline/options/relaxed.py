@@ -56,16 +56,9 @@ def relaxed(problem: OpenProblem, *, favours_firsts: bool = False) -> Problem:
     work as it surely does after its start. Ops that no option covers work for longer than others of
     their family: the rest of their time is an op of its own.
 
-    Parameters
-    ----------
-    problem : OpenProblem
-    favours_firsts : bool
-        Whether the first op of an option has as much of its time as may be, else as little.
-
-    Returns
-    -------
-    Problem
-        The ops of the base, then the rests.
+    `favours_firsts`: whether the first op of an option has as much of its time as may
+        be, else as little.
+    Returns: the ops of the base, then the rests.
     """
     base = problem.base
     work = _work(problem, favours_firsts)

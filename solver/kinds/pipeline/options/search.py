@@ -27,14 +27,10 @@ FUSED = "fused orders"
 class FusedOrderSearch:
     """Lists of the ops of the base, annealed: what is chosen follows from the list.
 
-    Parameters
-    ----------
-    problem : OpenProblem
-        Its options have two ops, or three of which the third waits for the second alone.
-    board : Board
-        Better schedules are proposed to it.
-    seed : int
-        Decides the random numbers.
+    `problem`: its options have two ops, or three of which the third waits for the
+        second alone.
+    `board`: better schedules are proposed to it.
+    `seed`: decides the random numbers.
     """
 
     def __init__(self, problem: OpenProblem, board: Board, seed: int) -> None:
@@ -83,14 +79,8 @@ class FusedOrderSearch:
     def run(self, known: Schedule, clock: Clock, most: float, budget: OrderSearchBudget) -> None:
         """Anneal in rounds, each twice as long as the one before, from the best list.
 
-        Parameters
-        ----------
-        known : Schedule
-            Where the search begins: a schedule in index order.
-        clock, most : Clock, float
-            Limits: time, and steps.
-        budget : OrderSearchBudget
-            Temperatures and steps.
+        `known`: where the search begins: a schedule in index order.
+        `clock`, `most`: limits: time, and steps.
         """
         best, count, done, looks = self.order_of(known), len(self._level), 0, 1
         mean, value = float(self._problem.base.duration.mean()), known.makespan

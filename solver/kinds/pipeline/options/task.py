@@ -138,16 +138,9 @@ def anywhere(problem: OpenProblem) -> Problem:
 class OpenTask(ChoiceTask):
     """A pipeline with an open problem.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind of pipelines.
-    instance : PipelineInstance
-        The pipeline.
-    problem : OpenProblem
-        Its ops and options.
-    relaxation : Problem
-        A plain problem whose bounds hold for all choices.
+    `kind`: the kind of pipelines.
+    `problem`: its ops and options.
+    `relaxation`: a plain problem whose bounds hold for all choices.
     """
 
     def __init__(
@@ -187,13 +180,7 @@ class OpenTask(ChoiceTask):
 
 
 class OptionsTask(OpenTask):
-    """A pipeline whose ops may run as one.
-
-    Parameters
-    ----------
-    kind, instance, problem
-        As of `OpenTask`.
-    """
+    """A pipeline whose ops may run as one."""
 
     steps: ClassVar[tuple[Step | Steps, ...]] = OPTION_STEPS
 
@@ -211,13 +198,7 @@ class OptionsTask(OpenTask):
 
 
 class FillersTask(OpenTask):
-    """A pipeline with fillers that several devices may run.
-
-    Parameters
-    ----------
-    kind, instance, problem
-        As of `OpenTask`.
-    """
+    """A pipeline with fillers that several devices may run."""
 
     steps: ClassVar[tuple[Step | Steps, ...]] = FILLER_STEPS
 

@@ -54,27 +54,15 @@ def with_communications(
 ) -> list[list[Step]]:
     """Add sends, receives and reductions of gradients to a program.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of Action or Overlap
-        Every op of each rank, in order.
-    ends : mapping of Action to float, optional
-        Ends of the actions, which order the events; of unit-long ops by default.
-    shards : bool
-        Add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind its last one.
-    local : bool
-        Add transfers between neighbouring stages on one rank too.
-
-    Returns
-    -------
-    list of list of Action, Overlap or Communication
-        The same rows with communications: each receive stands behind the ops that its rank has
-        begun when the data are ready, ``REDUCE_GRAD`` behind the last W or B of its stage.
-
-    Raises
-    ------
-    DeadlockError
-        The ops wait for each other.
+    `rows`: every op of each rank, in order.
+    `ends`: ends of the actions, which order the events; of unit-long ops by default.
+    `shards`: add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind
+        its last one.
+    `local`: add transfers between neighbouring stages on one rank too.
+    Returns: the same rows with communications: each receive stands behind the ops that
+        its rank has begun when the data are ready, ``REDUCE_GRAD`` behind the last W or
+        B of its stage.
+    Raises `DeadlockError`: the ops wait for each other.
     """
     ranks = stages_to_ranks(rows)
     full: list[list[Step]] = [[] for _ in rows]
@@ -106,17 +94,9 @@ def transfer_of(
 ) -> tuple[Communication, Communication] | None:
     """Return the transfer that an action causes.
 
-    Parameters
-    ----------
-    action : Action
-    ranks : mapping of int to int
-    local : bool
-        Count transfers between stages on one rank too.
-
-    Returns
-    -------
-    tuple of Communication, or None
-        The send and its receive; None where no stage needs the result, or one on the same rank.
+    `local`: count transfers between stages on one rank too.
+    Returns: the send and its receive; None where no stage needs the result, or one on
+        the same rank.
     """
     stage, kind, microbatch = action
     if kind == BACKWARD_WEIGHT:
@@ -129,17 +109,7 @@ def transfer_of(
 
 
 def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
-    """Return the actions that an action waits for.
-
-    Parameters
-    ----------
-    action : Action
-    num_stages : int
-
-    Returns
-    -------
-    list of tuple of Action
-    """
+    """Return the actions that an action waits for."""
     stage, kind, microbatch = action
     if kind == FORWARD:
         return [(Action(stage - 1, FORWARD, microbatch),)] if stage else []
@@ -155,20 +125,8 @@ def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
 def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
     """Yield the steps of a program in an order that all ranks can follow.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of Action or Overlap
-    ends : mapping of Action to float, optional
-        As for `with_communications`.
-
-    Yields
-    ------
-    (int, int)
-        Rank and place of each step.
-
-    Raises
-    ------
-    DeadlockError
+    Yields: rank and place of each step.
+    Raises `DeadlockError`.
     """
     yield from _ProgramWalk(rows, ends)
 

@@ -60,19 +60,12 @@ def broken_rules(
 ) -> Iterator[Violation]:
     """Yield the rules that the compute steps of a program break; a rule may hide those behind it.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of Action or Overlap
-        The steps of each rank.
-    shape : PipelineShape, optional
-        What the program is to be of; by default all stages and micro-batches up to the largest
-        numbers that are there.
-
-    Yields
-    ------
-    Violation
-        Of the rules ``unknown``, ``placement``, ``twice``, ``missing``, ``precedence``,
-        ``data-order``, ``deadlock``, in this order; the last two where no other is broken.
+    `rows`: the steps of each rank.
+    `shape`: what the program is to be of; by default all stages and micro-batches up to
+        the largest numbers that are there.
+    Yields: of the rules ``unknown``, ``placement``, ``twice``, ``missing``,
+        ``precedence``, ``data-order``, ``deadlock``, in this order; the last two where
+        no other is broken.
     """
     actions = [list(chain.from_iterable(map(actions_of, row))) for row in rows]
     found = [] if shape is None else list(_foreign(actions, shape))
@@ -173,16 +166,8 @@ def data_order(rows: Sequence[Sequence[Action]], num_stages: int) -> Iterator[Vi
     The runtime stores losses in the order in which they are computed and looks them up by
     micro-batch.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of Action
-        The actions of each rank.
-    num_stages : int
-
-    Yields
-    ------
-    Violation
-        Of the rule ``data-order``, at most one.
+    `rows`: the actions of each rank.
+    Yields: of the rule ``data-order``, at most one.
     """
     forwards = (action for row in rows for action in row if action.kind == FORWARD)
     last = (action for action in forwards if action.stage == num_stages - 1)
@@ -369,26 +354,12 @@ def simulated(
 ) -> tuple[Proposal, list[Violation]]:
     """Start each op of a program as early as its order allows.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of Action or Overlap
-        The steps of each rank; they keep all rules of programs of this pipeline.
-    instance : PipelineInstance
-    document : object, optional
-        Claims the memory modes, or the layers of stages, that are open.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-
-    Returns
-    -------
-    proposal : Proposal
-    violations : list of Violation
-        The rules of the pipeline that it breaks, such as memory.
-
-    Raises
-    ------
-    InputError
-        Stages recompute at any time, which an order does not say.
+    `rows`: the steps of each rank; they keep all rules of programs of this pipeline.
+    `document`: claims the memory modes, or the layers of stages, that are open.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
+    Returns: the rules of the pipeline that it breaks, such as memory.
+    Raises `InputError`: stages recompute at any time, which an order does not say.
     """
     orders = [Order.of(row) for row in rows]
     heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
@@ -413,18 +384,8 @@ def simulated_entry(
 ) -> tuple[HeuristicEntry, Proposal]:
     """Return the schedule of a program on a pipeline as the entry of a heuristic.
 
-    Parameters
-    ----------
-    rows, instance, document, exact
-        As for `simulated`.
-    name : str
-
-    Returns
-    -------
-    entry : HeuristicEntry
-        With the schedule; infeasible where that breaks a rule of the pipeline such as memory.
-    proposal : Proposal
-        As from `simulated`.
+    Returns: with the schedule; infeasible where that breaks a rule of the pipeline such
+        as memory.
     """
     proposal, violations = simulated(rows, instance, document, exact=exact)
     outcome = HeuristicOutcome(

@@ -36,11 +36,8 @@ class PipelineShape:
 def shape_of(instance: PipelineInstance) -> PipelineShape:
     """Return the shape that programs of a pipeline must have.
 
-    Raises
-    ------
-    InputError
-        A stage of the pipeline lives on several ranks, it has fillers or several steps, or
-        micro-batches are sliced.
+    Raises `InputError`: a stage of the pipeline lives on several ranks, it has fillers
+        or several steps, or micro-batches are sliced.
     """
     for field, is_there in (
         ("replicas", instance.replicas is not None),

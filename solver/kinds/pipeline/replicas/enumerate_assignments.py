@@ -39,19 +39,7 @@ MicrobatchSet = tuple[int, ...]
 
 
 def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
-    """Return the numbers of micro-batches that a replica may run if replicas exchange them.
-
-    Parameters
-    ----------
-    replicas : Replicas
-    num_microbatches : int
-        Of the step.
-
-    Returns
-    -------
-    range
-        Ascending.
-    """
+    """Return the numbers of micro-batches that a replica may run if replicas exchange them."""
     if replicas.counts == "equal":
         each = num_microbatches // replicas.count
         return range(each, each + 1)
@@ -86,14 +74,8 @@ class AssignmentEnumeration:
     are looked at again: first by bounds, then by a search through states. Once nothing is left to
     look at, its makespan is the optimum.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-    scale : TimeScale
-    load : int64[m, R]
-        Work of each micro-batch on each device of a replica, in ticks.
-    upper : int
-        Only assignments below this are of use, in ticks.
+    `load`: int64[m, R], work of each micro-batch on each device of a replica, in ticks.
+    `upper`: only assignments below this are of use, in ticks.
     """
 
     def __init__(

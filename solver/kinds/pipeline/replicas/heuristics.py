@@ -37,17 +37,7 @@ def members_of(problem: Problem) -> Members:
 
 
 def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProblem]:
-    """Return the replicas of a pipeline, each alone.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-    members : tuple of tuple of int
-
-    Returns
-    -------
-    list of ReplicaProblem
-    """
+    """Return the replicas of a pipeline, each alone."""
     problems = lower_replicas(instance, members)
     ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
     return [

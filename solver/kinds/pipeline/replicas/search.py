@@ -36,19 +36,10 @@ class ReplicaSearchParams:
 class ReplicaSearch:
     """A search over one step.
 
-    Parameters
-    ----------
-    shape : ReplicaShape
-    flow : Flow
-    seed : int
-        Seed of the random numbers, from 1.
-    clock : Clock, optional
-        Clock of the step; bounds of fixed replicas take a part of it.
-
-    Attributes
-    ----------
-    loads : int64[m, R]
-        Work of each micro-batch on each device of a replica, in ticks.
+    `seed`: seed of the random numbers, from 1.
+    `clock`: clock of the step; bounds of fixed replicas take a part of it.
+    `loads`: int64[m, R], work of each micro-batch on each device of a replica, in
+        ticks.
     """
 
     def __init__(
@@ -111,11 +102,7 @@ class ReplicaSearch:
     def run(self, clock: Clock, patience: float) -> None:
         """Search until the clock is over, the bound is met, or patience ends.
 
-        Parameters
-        ----------
-        clock : Clock
-        patience : float
-            Seconds without something better by 0.1 %.
+        `patience`: seconds without something better by 0.1 %.
         """
         is_free = self.shape.replicas.is_free
         share = clock if is_free else clock.share(self.params.search_share)

@@ -57,17 +57,10 @@ class ReplicaShapeParams:
 class ReplicaShape:
     """Positions, orders and structure of a pipeline with replicas.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline; one without replicas has one.
-    scale : TimeScale
-        Tick of all times, up to whose multiples they are rounded.
-
-    Raises
-    ------
-    InputError
-        Micro-batches of the pipeline pass different positions or hold two resources at once.
+    `instance`: the pipeline; one without replicas has one.
+    `scale`: tick of all times, up to whose multiples they are rounded.
+    Raises `InputError`: micro-batches of the pipeline pass different positions or hold
+        two resources at once.
     """
 
     def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
@@ -93,11 +86,8 @@ class ReplicaShape:
     def with_lengths(self, lengths: Sequence[int | Sequence[int]]) -> ReplicaShape:
         """Return the same shape with micro-batches of other lengths.
 
-        Raises
-        ------
-        InputError
-            The number of micro-batches is another one, a length is no whole number from 1, or
-            nothing depends on lengths.
+        Raises `InputError`: the number of micro-batches is another one, a length is no
+            whole number from 1, or nothing depends on lengths.
         """
         if not any(map(has_costs, self.instance.amounts().values())):
             raise InputError(
@@ -235,20 +225,10 @@ def schedule_of(
 ) -> Schedule:
     """Return the schedule in which every replica runs its order as early as possible.
 
-    Parameters
-    ----------
-    shape : ReplicaShape
-    choices : sequence of Choice
-        Of each replica: the order for each number of micro-batches.
-    sizes : ExchangeSizes
-        Durations and amounts of this step.
-    members : sequence of sequences of int
-        Micro-batches of each replica by slot.
-
-    Returns
-    -------
-    Schedule
-        Of the problem of all replicas with the durations and amounts of this step.
+    `choices`: of each replica: the order for each number of micro-batches.
+    `sizes`: durations and amounts of this step.
+    `members`: micro-batches of each replica by slot.
+    Returns: of the problem of all replicas with the durations and amounts of this step.
     """
     table = sizes.duration.reshape(-1, sizes.num_positions)
     problems, starts, numbers = [], [], []
@@ -291,18 +271,9 @@ def action_orders(
 ) -> list[list[list[str]]]:
     """Return the action strings of each device of each replica.
 
-    Parameters
-    ----------
-    shape : ReplicaShape
-    choices : sequence of Choice
-        Of each replica: the order for each number of micro-batches.
-    members : sequence of sequences of int
-        Micro-batches of each replica by slot.
-
-    Returns
-    -------
-    list of list of list of str
-        By replica and device, e.g. ``0F3``: stage, kind, micro-batch.
+    `choices`: of each replica: the order for each number of micro-batches.
+    `members`: micro-batches of each replica by slot.
+    Returns: by replica and device, e.g. ``0F3``: stage, kind, micro-batch.
     """
     found = []
     for choice, those in zip(choices, members, strict=True):

@@ -83,22 +83,13 @@ def replicas_task(
 ) -> ScheduleTask:
     """Return the task of solving a pipeline with replicas.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind of pipelines.
-    instance : PipelineInstance
-        A pipeline with replicas.
-    exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
-    alone : callable
-        Makes the task of one replica.
-
-    Returns
-    -------
-    ScheduleTask
-        Where the assignment is fixed, one that solves replicas apart, the slowest first; else one
-        that exchanges micro-batches too.
+    `kind`: the kind of pipelines.
+    `instance`: a pipeline with replicas.
+    `exact`: refuse times without a common tick within the limit instead of rounding
+        them up.
+    `alone`: makes the task of one replica.
+    Returns: where the assignment is fixed, one that solves replicas apart, the slowest
+        first; else one that exchanges micro-batches too.
     """
     problem = kind.lower(instance, exact=exact)
     if instance.replicas is not None and instance.replicas.is_free:
@@ -252,19 +243,9 @@ class FixedTask(ReplicasTask):
     def task_of(self, part: ReplicaProblem, start: IntArray | None, turn: Turn) -> ScheduleTask:
         """Return the task of one replica, begun from its part of the best schedule.
 
-        Parameters
-        ----------
-        part : ReplicaProblem
-            The replica.
-        start : int64[n] or None
-            Its starts in the best schedule.
-        turn : Turn
-            What the search of all may use.
-
-        Returns
-        -------
-        ScheduleTask
-            Bounds and a quick exact search have run.
+        `start`: int64[n] or None, its starts in the best schedule.
+        `turn`: what the search of all may use.
+        Returns: bounds and a quick exact search have run.
         """
         task = self._alone(self.kind, part.instance, part.problem)
         task.board.clock, task.board.gap = turn.clock, turn.options.gap

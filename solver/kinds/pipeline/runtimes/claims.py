@@ -50,21 +50,8 @@ def as_claimed(instance: PipelineInstance, document: Any) -> PipelineInstance:
 def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily | None:
     """Return the runtime that a document claims, None where it claims none.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    document : object
-        A result or a schedule.
-
-    Returns
-    -------
-    RuntimeFamily or None
-
-    Raises
-    ------
-    InputError
-        The runtime is none, or it runs no schedule of such a pipeline.
+    `document`: a result or a schedule.
+    Raises `InputError`: the runtime is none, or it runs no schedule of such a pipeline.
     """
     claim = document.get(RULE) if isinstance(document, dict) else None
     if claim is None:
@@ -81,19 +68,7 @@ def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily 
 def claimed_settings(instance: PipelineInstance, document: Any) -> RuntimeSettings | None:
     """Return the settings that a document claims, None where it claims no runtime of few orders.
 
-    Parameters
-    ----------
-    instance, document
-        As of `claimed_runtime`.
-
-    Returns
-    -------
-    RuntimeSettings or None
-
-    Raises
-    ------
-    InputError
-        As of `claimed_runtime`, or the runtime has no such settings.
+    Raises `InputError`: as of `claimed_runtime`, or the runtime has no such settings.
     """
     family = claimed_runtime(instance, document)
     if family is None or not family.is_finite:
@@ -111,19 +86,9 @@ def runtime_violations(
 ) -> list[Violation]:
     """Return why the runtime that a document claims does not run its schedule.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    document : object
-        A result or a schedule.
-    schedule : Schedule or None
-        Its schedule, as far as it could be read.
-
-    Returns
-    -------
-    list of Violation
-        At most one, of the rule ``runtime``.
+    `document`: a result or a schedule.
+    `schedule`: its schedule, as far as it could be read.
+    Returns: at most one, of the rule ``runtime``.
     """
     if schedule is None:
         return []

@@ -68,16 +68,8 @@ class RuntimeFamily:
     def refused_modes(self, modes: MemoryModes, choice: IntArray) -> str | None:
         """Return in words which stage has modes that the runtime cannot have, or None.
 
-        Parameters
-        ----------
-        modes : MemoryModes
-            The modes of a pipeline.
-        choice : int64[S, m]
-            A choice of them.
-
-        Returns
-        -------
-        str or None
+        `modes`: the modes of a pipeline.
+        `choice`: int64[S, m], a choice of them.
         """
         has_windows = self.has_windows and modes.has_windows
         for stage, row in enumerate(choice):
@@ -106,21 +98,10 @@ class RuntimeFamily:
     def order_of(self, rows: Rows, shape: PipelineShape) -> FixedOrder | None:
         """Return the one of its orders that a program is in, None where any order is run.
 
-        Parameters
-        ----------
-        rows : sequence of sequence of Action or Overlap
-            The steps of each rank.
-        shape : PipelineShape
-            The pipeline of the program.
-
-        Returns
-        -------
-        FixedOrder or None
-
-        Raises
-        ------
-        InputError
-            The runtime cannot run the program; names the rule and the first op that breaks it.
+        `rows`: the steps of each rank.
+        `shape`: the pipeline of the program.
+        Raises `InputError`: the runtime cannot run the program; names the rule and the
+            first op that breaks it.
         """
         wrong = self.fits(shape, self.title) or self.breaks(rows, shape, self.title)
         if wrong is not None:

@@ -18,17 +18,8 @@ def is_folded(shape: PipelineShape) -> bool:
 def not_looped(shape: PipelineShape, runtime: str) -> str | None:
     """Return why stages do not go round, so that s is on rank s % p; None where they do.
 
-    Parameters
-    ----------
-    shape : PipelineShape
-        The pipeline.
-    runtime : str
-        Name of the runtime that asks for it.
-
-    Returns
-    -------
-    str or None
-        Names the placement, or the first stage that is elsewhere.
+    `runtime`: name of the runtime that asks for it.
+    Returns: names the placement, or the first stage that is elsewhere.
     """
     ranks, stages = shape.num_ranks, shape.num_stages
     rule = f"{runtime} puts stage s on rank s % {ranks}"
@@ -43,19 +34,9 @@ def not_looped(shape: PipelineShape, runtime: str) -> str | None:
 def elsewhere(shape: PipelineShape, wanted: tuple[int, ...], rule: str) -> str | None:
     """Return the first stage that is elsewhere, None where all are in their places.
 
-    Parameters
-    ----------
-    shape : PipelineShape
-        The pipeline.
-    wanted : tuple of int
-        Ranks of as many stages as the runtime has.
-    rule : str
-        What the runtime does, in words.
-
-    Returns
-    -------
-    str or None
-        The rule, and what differs.
+    `wanted`: ranks of as many stages as the runtime has.
+    `rule`: what the runtime does, in words.
+    Returns: the rule, and what differs.
     """
     found = shape.stage_to_rank
     for stage, (rank, right) in enumerate(zip(found, wanted, strict=False)):

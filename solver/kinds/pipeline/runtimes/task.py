@@ -52,16 +52,8 @@ RUNTIME_STEPS: tuple[Step | Steps, ...] = (Step(ORDERS_OF_RUNTIME, always, whole
 class RuntimeTask(ScheduleTask):
     """A pipeline for a runtime that runs few orders.
 
-    Parameters
-    ----------
-    kind : Kind
-        The kind of pipelines.
-    instance : PipelineInstance
-        The pipeline.
-    family : RuntimeFamily
-        The runtime, which has no obstacle to the pipeline.
-    exact : bool
-        As for `Kind.lower`.
+    `kind`: the kind of pipelines.
+    `family`: the runtime, which has no obstacle to the pipeline.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = RUNTIME_STEPS
@@ -146,10 +138,7 @@ class RuntimeTask(ScheduleTask):
     def runtime_figures(self, free: Result | None) -> RuntimeFigures:
         """Return the settings that were found, and what they cost.
 
-        Parameters
-        ----------
-        free : Result or None
-            The best of all schedules, where it was searched.
+        `free`: the best of all schedules, where it was searched.
         """
         best = self.board.incumbent
         value, bound = (None, None) if free is None else (free.value, free.bound)
@@ -183,17 +172,7 @@ def _excess(schedule: Schedule | None) -> float:
 
 
 def task_for(kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, exact: bool) -> Task:
-    """Return the task of a pipeline for a runtime: of few orders, or of what it admits.
-
-    Parameters
-    ----------
-    kind, instance, family, exact
-        As of `RuntimeTask`.
-
-    Returns
-    -------
-    Task
-    """
+    """Return the task of a pipeline for a runtime: of few orders, or of what it admits."""
     if family.is_finite:
         return RuntimeTask(kind, instance, family, exact=exact)
     refusal = _Refusal(family, shape_of(instance))
@@ -201,17 +180,7 @@ def task_for(kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, ex
 
 
 def any_order(kind: Any, instance: PipelineInstance, *, exact: bool) -> Task:
-    """Return the task of any order of ops on each rank, which runs them one after the other.
-
-    Parameters
-    ----------
-    kind, instance, exact
-        As of `RuntimeTask`.
-
-    Returns
-    -------
-    Task
-    """
+    """Return the task of any order of ops on each rank, which runs them one after the other."""
     return _by_rank(kind, instance, lambda _: None, exact=exact)
 
 

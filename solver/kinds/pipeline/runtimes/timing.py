@@ -33,22 +33,8 @@ class RuntimeSettings:
     def timed(self, instance: PipelineInstance, problem: Problem) -> Schedule:
         """Start each op as early as the orders allow, as the runtime does.
 
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        problem : Problem
-            Its problem, or that of any modes.
-
-        Returns
-        -------
-        Schedule
-            It may break a memory limit.
-
-        Raises
-        ------
-        DeadlockError
-            The orders wait for each other.
+        `problem`: its problem, or that of any modes.
+        Raises `DeadlockError`: the orders wait for each other.
         """
         request = Request(instance.by_rank(), problem)
         if self.choice is not None:
@@ -63,17 +49,8 @@ class RuntimeSettings:
 def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[RuntimeSettings]:
     """Yield every way in which a runtime of few orders runs a pipeline.
 
-    Parameters
-    ----------
-    family : RuntimeFamily
-        The runtime.
-    instance : PipelineInstance
-        A pipeline to which it has no obstacle.
-
-    Yields
-    ------
-    RuntimeSettings
-        Orders by the size of groups, with each choice of modes.
+    `instance`: a pipeline to which it has no obstacle.
+    Yields: orders by the size of groups, with each choice of modes.
     """
     modes = modes_of(instance)
     assert family.orders is not None
@@ -88,17 +65,7 @@ def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[R
 
 
 def series_of(settings: Iterable[RuntimeSettings]) -> Iterator[list[RuntimeSettings]]:
-    """Yield the windows of each order and mode by the micro-batches kept, any other one alone.
-
-    Parameters
-    ----------
-    settings : iterable of RuntimeSettings
-        As `settings_of` yields them.
-
-    Yields
-    ------
-    list of RuntimeSettings
-    """
+    """Yield the windows of each order and mode by the micro-batches kept, any other one alone."""
     for _, series in groupby(settings, lambda each: {**each.named, "kept": "kept" in each.named}):
         yield list(series)
 
@@ -110,16 +77,8 @@ def keeping_more_is_faster(instance: PipelineInstance, problem: Problem) -> bool
     or streams that serve first come, first served. Memory is in use by the order of a rank's ops,
     where all of them take time, and keeping holds as much as any mode between its ops.
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with modes.
-    problem : Problem
-        Its problem with open modes.
-
-    Returns
-    -------
-    bool
+    `instance`: a pipeline with modes.
+    `problem`: its problem with open modes.
     """
     modes = modes_of(instance)
     assert modes is not None
@@ -133,16 +92,7 @@ def keeping_more_is_faster(instance: PipelineInstance, problem: Problem) -> bool
 def figures_of(family: RuntimeFamily, instance: PipelineInstance, words: str) -> RuntimeFigures:
     """Return the settings of these words as a document has them.
 
-    Parameters
-    ----------
-    family, instance
-        As of `settings_of`.
-    words : str
-        Words of some of its settings.
-
-    Returns
-    -------
-    RuntimeFigures
+    `words`: words of some of its settings.
     """
     named = next(each.named for each in settings_of(family, instance) if each.words == words)
     return RuntimeFigures(name=family.name, settings=named, order=words)

@@ -110,15 +110,8 @@ class ScoredRecord:
 def is_equal(one: float, other: float) -> bool:
     """Return True if two values differ by rounding at most.
 
-    Parameters
-    ----------
-    one, other : float
-        Values of one unit.
-
-    Returns
-    -------
-    bool
-        Whether they differ by at most `TOLERANCE` of the larger one.
+    `one`, `other`: values of one unit.
+    Returns: whether they differ by at most `TOLERANCE` of the larger one.
     """
     return math.isclose(one, other, rel_tol=TOLERANCE)
 
@@ -126,17 +119,9 @@ def is_equal(one: float, other: float) -> bool:
 def is_above(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
     """Return True if a value is larger than another by more than a tolerance.
 
-    Parameters
-    ----------
-    one, other : float
-        Values of one unit.
-    tolerance : float
-        Share of the larger one.
-
-    Returns
-    -------
-    bool
-        Whether `one` is above `other`.
+    `one`, `other`: values of one unit.
+    `tolerance`: share of the larger one.
+    Returns: whether `one` is above `other`.
     """
     return one - other > max(tolerance, TOLERANCE) * max(abs(one), abs(other))
 
@@ -170,24 +155,10 @@ def by_identity(
 ) -> dict[Identity, BenchRecord]:
     """Return records of one file by identity.
 
-    Parameters
-    ----------
-    records : sequence of BenchRecord
-        The records.
-    name : callable
-        Returns the identity of a record.
-    source : str
-        The file, for messages.
-
-    Returns
-    -------
-    dict of Identity to BenchRecord
-        In the order of the file.
-
-    Raises
-    ------
-    InputError
-        An instance is there twice with the same settings.
+    `name`: returns the identity of a record.
+    `source`: the file, for messages.
+    Returns: in the order of the file.
+    Raises `InputError`: an instance is there twice with the same settings.
     """
     found: dict[Identity, BenchRecord] = {}
     for number, record in enumerate(records, 1):

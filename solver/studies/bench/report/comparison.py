@@ -66,24 +66,12 @@ def compare(
 ) -> Comparison:
     """Return the regressions and improvements between two files of results.
 
-    Parameters
-    ----------
-    before, after : sequence of BenchRecord
-        Records of each file.
-    tolerance : float
-        Share by which a value or bound may be worse.
-    sources : tuple of str
-        Names of both files.
-
-    Returns
-    -------
-    Comparison
-        Regressions in the order of the later file.
-
-    Raises
-    ------
-    InputError
-        An instance is in one file twice, or has another unit in the other file.
+    `before`, `after`: records of each file.
+    `tolerance`: share by which a value or bound may be worse.
+    `sources`: names of both files.
+    Returns: regressions in the order of the later file.
+    Raises `InputError`: an instance is in one file twice, or has another unit in the
+        other file.
     """
     name = identities([before, after])
     earlier, later = by_identity(before, name, sources[0]), by_identity(after, name, sources[1])

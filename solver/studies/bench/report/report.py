@@ -68,26 +68,13 @@ def bench_report(
 ) -> Report:
     """Return the report over benchmark results.
 
-    Parameters
-    ----------
-    records : Records
-        Results, as `read_records` reads them.
-    source : str
-        Name of their file.
-    baseline : tuple of Records and str, optional
-        Earlier results and the name of their file.
-    tolerance : float
-        Share by which a value or bound may be worse than in the baseline.
-
-    Returns
-    -------
-    Report
-        Figures over all families and each of them.
-
-    Raises
-    ------
-    InputError
-        There are no results, or the files are not about the same instances.
+    `records`: results, as `read_records` reads them.
+    `source`: name of their file.
+    `baseline`: earlier results and the name of their file.
+    `tolerance`: share by which a value or bound may be worse than in the baseline.
+    Returns: figures over all families and each of them.
+    Raises `InputError`: there are no results, or the files are not about the same
+        instances.
     """
     _refuse_empty(records, source)
     contents = {(r.family, r.instance, r.content) for r in records.records if r.content}

@@ -106,20 +106,7 @@ class ReasonRow:
 
 
 def family_row(family: str, cases: Sequence[ScoredRecord]) -> FamilyRow:
-    """Return our figures over the cases of a family.
-
-    Parameters
-    ----------
-    family : str
-        Its name.
-    cases : sequence of ScoredRecord
-        Its cases.
-
-    Returns
-    -------
-    FamilyRow
-        The row.
-    """
+    """Return our figures over the cases of a family."""
     ours = [case.outcomes[0] for case in cases]
     records = [case.record for case in cases]
     names = [case.name for case in cases]
@@ -272,19 +259,7 @@ def gap_curve(
 ) -> GapCurve:
     """Return the mean gap over time of some cases.
 
-    Parameters
-    ----------
-    family : str
-        Name of the curve.
-    cases : sequence of ScoredRecord
-        At least one.
-    params : ReportCurveParams
-        Its resolution.
-
-    Returns
-    -------
-    GapCurve
-        The curve.
+    `family`: name of the curve.
     """
     falls = [list(_falls(case.record)) for case in cases]
     times = sorted({max(time, params.least_time) for own in falls for time, _ in own})

@@ -32,19 +32,7 @@ def known_help(
 ) -> Help | None:
     """Return the help of a change that needs no search, None if it needs one.
 
-    Parameters
-    ----------
-    change : Variant
-        One of `changes_of`.
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    verdicts : sequence of StepVerdict
-        Their verdicts.
-
-    Returns
-    -------
-    Help or None
-        With the mean of all steps.
+    Returns: with the mean of all steps.
     """
     if change.is_searched:
         return None
@@ -60,18 +48,9 @@ def known_help(
 def changes_of(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Variant | Help]:
     """Yield all changes of a run, or why one means nothing here.
 
-    Parameters
-    ----------
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    recorded : Variant
-        The run as it is.
-
-    Yields
-    ------
-    Variant or Help
-        Another order, exchange, an even split, less work for the slow device, a split backward,
-        more memory, more chunks.
+    `recorded`: the run as it is.
+    Yields: another order, exchange, an even split, less work for the slow device, a
+        split backward, more memory, more chunks.
     """
     known = replace(recorded, is_searched=False)
     text = "the best order of the micro-batches of each replica, in the memory that devices have"
@@ -177,21 +156,11 @@ def searched_help(
 ) -> Help:
     """Return the times of steps with a change, of as many of them as there is time for.
 
-    Parameters
-    ----------
-    variant : Variant
-        The change.
-    steps, verdicts : sequence of DiagnosedStep, of StepVerdict
-        Recorded steps, those nearest to the mean come first, and their verdicts.
-    searches : Searches
-        Searches that are kept between steps.
-    clock : Clock
-        Clock of the change.
-
-    Returns
-    -------
-    Help
-        Over the steps that were searched; its `steps` name them.
+    `steps`, `verdicts`: recorded steps, those nearest to the mean come first, and their
+        verdicts.
+    `searches`: searches that are kept between steps.
+    `clock`: clock of the change.
+    Returns: over the steps that were searched; its `steps` name them.
     """
     mean = _means(verdicts, "replay")
     pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))

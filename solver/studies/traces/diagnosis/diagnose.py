@@ -93,19 +93,9 @@ def bubble_of(
     those before it: where nothing is gained by taking a reason away, its part is 0 and the next one
     counts for both.
 
-    Parameters
-    ----------
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    variant : Variant
-        The run as it is.
-    transfers : Transfers
-        Times of its transfers.
-
-    Returns
-    -------
-    dict of str to float
-        Nanoseconds by part, none negative, which sum to recorded span - mean work.
+    `variant`: the run as it is.
+    `transfers`: times of its transfers.
+    Returns: nanoseconds by part, none negative, which sum to recorded span - mean work.
     """
     slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
     runs = [_runs(one, variant, transfers.lags(one)) for one in slowest]
@@ -159,22 +149,12 @@ def diagnose(
 
     Raises `InputError` where a recorded order is impossible or held more than the capacity.
 
-    Parameters
-    ----------
-    trace : Trace
-        A checked trace.
-    time_limit : float
-        Wall seconds, shared by the steps; what there is no time for is said to be not computed.
-    began : float, optional
-        Moment of `time.monotonic` from which the time counts; now by default.
-    capacity : sequence of int, optional
-        Activations that each device has room for, or one number for all; as many as it held at
-        once by default.
-
-    Returns
-    -------
-    Diagnosis
-        Of all steps and replicas.
+    `time_limit`: wall seconds, shared by the steps; what there is no time for is said
+        to be not computed.
+    `began`: moment of `time.monotonic` from which the time counts; now by default.
+    `capacity`: activations that each device has room for, or one number for all; as
+        many as it held at once by default.
+    Returns: of all steps and replicas.
     """
     clock = Clock(DIAGNOSIS.work_share * time_limit, began=began)
     with answering_within(clock.left):
@@ -195,17 +175,7 @@ def recorded_variant(
     Raises `InputError` where a device held more than its capacity, or the number of capacities is
     another one.
 
-    Parameters
-    ----------
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    capacity : sequence of int, optional
-        As for `diagnose`.
-
-    Returns
-    -------
-    Variant
-        Without any change.
+    Returns: without any change.
     """
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
@@ -279,12 +249,7 @@ def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, .
 class StepInProgress:
     """What is known of one step: the best found, bounds, and searches that time cut off.
 
-    Parameters
-    ----------
-    step : DiagnosedStep
-        The step.
-    variant : Variant
-        The run as it is.
+    `variant`: the run as it is.
     """
 
     def __init__(self, step: DiagnosedStep, variant: Variant) -> None:
@@ -309,16 +274,10 @@ class StepInProgress:
     def search(self, searches: Searches, clock: Clock, *, is_free: bool, seed: int) -> None:
         """Search until nothing better is found for long, or the clock is over.
 
-        Parameters
-        ----------
-        searches : Searches
-            Searches that are kept between steps.
-        clock : Clock
-            Clock of the search; a search that it cuts off stays in `unfinished`.
-        is_free : bool
-            Micro-batches may be exchanged between replicas.
-        seed : int
-            Seed of the random numbers, from 1.
+        `searches`: searches that are kept between steps.
+        `clock`: clock of the search; a search that it cuts off stays in `unfinished`.
+        `is_free`: micro-batches may be exchanged between replicas.
+        `seed`: seed of the random numbers, from 1.
         """
         seconds, patience = clock.left, DIAGNOSIS.patience
         if seconds <= 0:
@@ -423,21 +382,8 @@ def changed_instance(
     median replay, with all replicas. Raises `InputError` for an unknown change, or
     one that means nothing in this run.
 
-    Parameters
-    ----------
-    trace : Trace
-        A checked trace.
-    change : str
-        As `Help.change` names it; hyphens may stand for its blanks.
-    name : str
-        Name of the instance.
-    capacity : sequence of int, optional
-        As for `diagnose`.
-
-    Returns
-    -------
-    PipelineInstance
-        Its `description` says what is assumed.
+    `name`: name of the instance.
+    Returns: its `description` says what is assumed.
     """
     steps = steps_of(trace)
     recorded = recorded_variant(steps, capacity)

@@ -106,19 +106,9 @@ def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
 def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
     """Return the nanoseconds that the recorded order takes with other durations.
 
-    Parameters
-    ----------
-    one : Recorded
-        A replica-step in nanoseconds, n ops.
-    duration : int64[n]
-        Nanoseconds of each op.
-    lags : int64[edges] or int
-        Nanoseconds between ops that follow one another.
-
-    Returns
-    -------
-    int
-        The makespan.
+    `one`: a replica-step in nanoseconds, n ops.
+    `duration`: int64[n], nanoseconds of each op.
+    `lags`: int64[edges] or int, nanoseconds between ops that follow one another.
     """
     changed = replace(one.problem, duration=duration, lag=one.problem.lag + lags)
     return one.timed(changed).makespan
@@ -157,17 +147,8 @@ class Variant:
     def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
         """Return all replicas of a step as one pipeline in nanoseconds.
 
-        Parameters
-        ----------
-        step : DiagnosedStep
-            The step; its micro-batches are numbered replica by replica.
-        is_free : bool
-            Micro-batches may be exchanged between replicas.
-
-        Returns
-        -------
-        PipelineInstance
-            The pipeline.
+        `step`: the step; its micro-batches are numbered replica by replica.
+        `is_free`: micro-batches may be exchanged between replicas.
         """
         counts = step.counts
         ends = np.cumsum(counts).tolist()
@@ -194,17 +175,7 @@ class Variant:
     def flows(self, step: DiagnosedStep, *, is_free: bool) -> list[Flow]:
         """Return the flow of each replica, or that of all micro-batches on one.
 
-        Parameters
-        ----------
-        step : DiagnosedStep
-            The step.
-        is_free : bool
-            Micro-batches may be exchanged between replicas: all are in one flow.
-
-        Returns
-        -------
-        list of Flow
-            In nanoseconds.
+        `is_free`: micro-batches may be exchanged between replicas: all are in one flow.
         """
         pipeline = self.pipeline(step, is_free=is_free)
         assert pipeline.replicas is not None
@@ -235,23 +206,11 @@ class Searches:
     ) -> StepAnswer | None:
         """Return the best schedule found for a step, checked, with its bound.
 
-        Parameters
-        ----------
-        variant : Variant
-            The run as it is, or with a change.
-        step : DiagnosedStep
-            The step.
-        is_free : bool
-            Micro-batches may be exchanged between replicas.
-        seconds : float
-            Wall seconds; preparing the first step of a kind takes more.
-        seed : int
-            Seed of the random numbers, from 1.
-
-        Returns
-        -------
-        StepAnswer or None
-            In nanoseconds; None where no order was found that fits the memory.
+        `variant`: the run as it is, or with a change.
+        `is_free`: micro-batches may be exchanged between replicas.
+        `seconds`: wall seconds; preparing the first step of a kind takes more.
+        `seed`: seed of the random numbers, from 1.
+        Returns: in nanoseconds; None where no order was found that fits the memory.
         """
         patience = DIAGNOSIS.patience
         try:
@@ -264,13 +223,7 @@ class Searches:
             return None
 
     def prepare(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> None:
-        """Work out what does not change between steps of as many micro-batches.
-
-        Parameters
-        ----------
-        variant, step, is_free
-            As for `answer`, which tells errors.
-        """
+        """Work out what does not change between steps of as many micro-batches."""
         with suppress(InputError):
             self._scheduler(variant, step, is_free=is_free)
 
